@@ -38,7 +38,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## the static binary, bin/shardtool
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X github.com/shardtool/shardtool/internal/build.Stamp=$(VERSION)' -o "$(BIN)" ./cmd/shardtool
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X github.com/shardtool/shardtool/internal/sys/build.Stamp=$(VERSION)' -o "$(BIN)" ./cmd/shardtool
 
 .PHONY: version
 version:

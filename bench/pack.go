@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/bench/corpus"
-	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/reader"

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/bench/table"
-	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/format/codec"
 )
 
 // writeBench measures writing from Python.

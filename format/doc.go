@@ -27,16 +27,16 @@
 //   - stacked does the same for samples that are rows of arrays,
 //   - codec compresses, checks and decodes the frames of blocks,
 //   - samplekey finds samples by key: the keys table and numbered keys,
-//   - section and sections encode and decode the index of a shard, the tables of a generation and
+//   - section and metadata encode and decode the index of a shard, the tables of a generation and
 //     manifest.json,
 //   - viewfile does the same for the files of views,
 //   - names has the names of the objects of a data set.
 //
 // A writer adds samples to a tarblock.Builder, compresses each block frame by frame with a
-// codec.Encoder, collects a sections.IndexBuilder and ends the object with sections.AppendTail. A
-// reader passes the last bytes of an object to sections.ParseTail and then reads any block by its
+// codec.Encoder, collects a metadata.IndexBuilder and ends the object with metadata.AppendTail. A
+// reader passes the last bytes of an object to metadata.ParseTail and then reads any block by its
 // rows: codec.CheckFrame, codec.Decoder.Decode, and a tarblock.Walker over the members. The
-// sections.Manifest of a data set has the rows of all shards, so that streaming reads no index of a
+// metadata.Manifest of a data set has the rows of all shards, so that streaming reads no index of a
 // shard.
 //
 // # Errors

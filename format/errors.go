@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 )
 
 // Errors a caller branches on. They are wrapped, mostly in a *PosError. Truncated input wraps

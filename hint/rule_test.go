@@ -15,13 +15,13 @@ import (
 // foreign are the files that read the text of errors of other programs' libraries, which have no
 // type, with what they look for.
 var foreign = map[string]string{
-	"objstore/local/errors.go":           "package os does not export the error of a path that leads out of a root",
-	"objstore/s3/errors.go":              "the SDK has no type for missing credentials",
-	"objstore/internal/ranged/answer.go": "decoders of JSON and XML have no type for an end",
-	"objstore/internal/ranged/http.go":   "package http has no type for a server without TLS",
-	"objstore/internal/tokens/tokens.go": "secrets in an error of a library are masked",
-	"internal/codec/codec.go":            "the decoder's errors begin with its name",
-	"writer/source/parquet/elements.go":  "the decoder's errors begin with its name",
+	"objstore/local/errors.go":                     "package os does not export the error of a path that leads out of a root",
+	"objstore/s3/errors.go":                        "the SDK has no type for missing credentials",
+	"objstore/internal/ranged/answer.go":           "decoders of JSON and XML have no type for an end",
+	"objstore/internal/ranged/http.go":             "package http has no type for a server without TLS",
+	"objstore/internal/credentials/credentials.go": "secrets in an error of a library are masked",
+	"internal/format/codec/codec.go":               "the decoder's errors begin with its name",
+	"writer/source/parquet/elements.go":            "the decoder's errors begin with its name",
 }
 
 // TestRule: nothing reads or edits the text of an error, and no text begins with the name of a

@@ -13,8 +13,8 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/ingest/internal/filecolumns"
-	"github.com/shardtool/shardtool/internal/tally"
-	"github.com/shardtool/shardtool/internal/zips"
+	"github.com/shardtool/shardtool/internal/input/tally"
+	"github.com/shardtool/shardtool/internal/input/zips"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/objstore/local"

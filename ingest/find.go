@@ -13,12 +13,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/globs"
-	"github.com/shardtool/shardtool/internal/patterns"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/recognise"
-	"github.com/shardtool/shardtool/internal/tally"
-	"github.com/shardtool/shardtool/internal/zips"
+	"github.com/shardtool/shardtool/internal/input/globs"
+	"github.com/shardtool/shardtool/internal/input/patterns"
+	"github.com/shardtool/shardtool/internal/input/recognise"
+	"github.com/shardtool/shardtool/internal/input/tally"
+	"github.com/shardtool/shardtool/internal/input/zips"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/writer/source"
 )
 

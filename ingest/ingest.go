@@ -36,7 +36,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/input/tally"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reshard"

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/writer"
 )
 

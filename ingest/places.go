@@ -15,11 +15,11 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/shardtool/shardtool/internal/globs"
-	"github.com/shardtool/shardtool/internal/patterns"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/recognise"
-	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/input/globs"
+	"github.com/shardtool/shardtool/internal/input/patterns"
+	"github.com/shardtool/shardtool/internal/input/recognise"
+	"github.com/shardtool/shardtool/internal/input/tally"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/objstore/local"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/writer/source"
 )

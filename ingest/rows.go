@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/recognise"
-	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/input/recognise"
+	"github.com/shardtool/shardtool/internal/input/tally"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/writer"
 	rowlines "github.com/shardtool/shardtool/writer/source/lines"
 	"github.com/shardtool/shardtool/writer/source/parquet"

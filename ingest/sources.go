@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/recognise"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/open"
@@ -240,7 +240,7 @@ func (f *Found) isDataset(ctx context.Context, src string) (bool, error) {
 // isSummary reports whether a text is the manifest of a data set, even of a version that this one
 // does not read.
 func isSummary(text []byte) bool {
-	_, err := sections.DecodeSummary(text)
+	_, err := metadata.DecodeSummary(text)
 	return err == nil || errors.Is(err, format.ErrVersion)
 }
 

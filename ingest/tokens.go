@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/input/recognise"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/input/tally"
 )
 
 // TestUnnamedSum: each file of a random folder holds rows, is named by one, or is counted as left

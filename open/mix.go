@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/mixfile"

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/recognise"
-	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/input/recognise"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 )
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 )
 
 // ErrNoAttribute is returned if the data set has no integer attribute of this name.
@@ -21,7 +21,7 @@ var ErrNoAttribute = errors.New("no such integer attribute")
 //
 // The tables have the totals. If an older program wrote tables without totals, AttrTotals reads the
 // indexes of all shards, a few at a time.
-func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]sections.AttrTotal, error) {
+func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]metadata.AttrTotal, error) {
 	integers := d.integers()
 	for _, name := range names {
 		if a, _ := d.HasAttribute(name); a.Name == name && a.Kind != format.AttrInteger {
@@ -34,12 +34,12 @@ func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]sections.A
 	if names == nil {
 		names = integers
 	}
-	totals := make([]sections.AttrTotal, len(names))
+	totals := make([]metadata.AttrTotal, len(names))
 	var missing []string
 	var at []int // in totals
 	for i, name := range names {
 		of := d.owner(name).tables.AttrTotals
-		if known := slices.IndexFunc(of, func(t sections.AttrTotal) bool { return t.Name == name }); known >= 0 {
+		if known := slices.IndexFunc(of, func(t metadata.AttrTotal) bool { return t.Name == name }); known >= 0 {
 			totals[i] = of[known]
 			continue
 		}
@@ -50,7 +50,7 @@ func (d *Dataset) AttrTotals(ctx context.Context, names ...string) ([]sections.A
 		return totals, nil
 	}
 	var mu sync.Mutex
-	return totals, d.eachColumns(ctx, missing, atOnce, func(_, _ uint64, columns []sections.AttrColumn) error {
+	return totals, d.eachColumns(ctx, missing, atOnce, func(_, _ uint64, columns []metadata.AttrColumn) error {
 		mu.Lock()
 		defer mu.Unlock()
 		for i, k := range at {

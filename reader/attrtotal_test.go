@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/testset"
 )
 
@@ -16,7 +16,7 @@ import (
 // where the tables have none.
 func TestAttrTotal(t *testing.T) {
 	var samples []testset.Sample
-	want := sections.AttrTotal{Name: "length"}
+	want := metadata.AttrTotal{Name: "length"}
 	for i := range 500 {
 		samples = append(samples, testset.Sample{Key: strconv.Itoa(i), Fields: []testset.Field{{Name: "x", Data: make([]byte, 300)}}})
 		want.Add(int64(i*i) - 40)
@@ -32,7 +32,7 @@ func TestAttrTotal(t *testing.T) {
 	for _, inTables := range []bool{false, true} {
 		o.Edit = nil
 		if inTables {
-			o.Edit = func(m *sections.Manifest) { m.AttrTotals = []sections.AttrTotal{want} }
+			o.Edit = func(m *metadata.Manifest) { m.AttrTotals = []metadata.AttrTotal{want} }
 		}
 		store := build(t, samples, o)
 		d := open(t, store, Options{})
@@ -55,7 +55,7 @@ func TestAttrTotal(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		all, err := d.AttrTotals(t.Context())
-		if err != nil || fmt.Sprint(all) != fmt.Sprint([]sections.AttrTotal{want}) {
+		if err != nil || fmt.Sprint(all) != fmt.Sprint([]metadata.AttrTotal{want}) {
 			t.Errorf("%v, %v", all, err)
 		}
 		for name, text := range map[string]string{"label": `no such integer attribute: "label" is a label`, "x": `no such integer attribute: "x", there are ["length"]`} {

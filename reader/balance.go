@@ -6,7 +6,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/shardtool/shardtool/internal/cost"
+	"github.com/shardtool/shardtool/internal/order/cost"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/figures/stats"
+	"github.com/shardtool/shardtool/internal/order/ledger"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/order"

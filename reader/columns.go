@@ -6,7 +6,7 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 )
 
 // keyGroups is how many groups of the keys table are read at once: some 4 MiB of entries.

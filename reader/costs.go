@@ -10,10 +10,10 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/cost"
-	"github.com/shardtool/shardtool/internal/kept"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/order/cost"
+	"github.com/shardtool/shardtool/internal/order/kept"
+	"github.com/shardtool/shardtool/internal/order/units"
 )
 
 // costs are what the samples of a run cost. They decide which rank gets an entry of a global batch,
@@ -155,7 +155,7 @@ func (d *Dataset) costs(ctx context.Context, expr *cost.Expr, p *Planning) ([]ui
 	}
 	out := make([]uint64, d.tables.Samples)
 	const indexes = 8 // an index is one request
-	each := func(first, end uint64, columns []sections.AttrColumn) error {
+	each := func(first, end uint64, columns []metadata.AttrColumn) error {
 		return d.shardCosts(ctx, expr, first, columns, out[first:end])
 	}
 	err := d.eachColumns(ctx, expr.Names, max(d.opts.Workers, indexes), each)
@@ -172,7 +172,7 @@ func (d *Dataset) costs(ctx context.Context, expr *cost.Expr, p *Planning) ([]ui
 
 // shardCosts is costs of one shard. A sample that is outside the view in use, or was removed, may
 // lack a value: it then costs nothing. A removed sample that has all values keeps its cost.
-func (d *Dataset) shardCosts(ctx context.Context, expr *cost.Expr, first uint64, columns []sections.AttrColumn,
+func (d *Dataset) shardCosts(ctx context.Context, expr *cost.Expr, first uint64, columns []metadata.AttrColumn,
 	out []uint64) error {
 	values := make([]int64, len(columns))
 	for i := range out {

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/cost"
+	"github.com/shardtool/shardtool/internal/order/cost"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/internal/testset/programs"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -22,14 +22,14 @@ type Dataset struct {
 	opts    Options
 	source  *fetch.Source
 	catalog *catalog.Catalog
-	tables  *sections.Tables
+	tables  *metadata.Tables
 	pool    fetch.ScratchPool
 	shared  struct {
 		once sync.Once
 		held *window.Held
 	}
 	random    *semaphore.Weighted // bytes of all random reads
-	selection *views.Selection
+	selection *viewstore.Selection
 
 	parts      []part         // the data set itself, and the layers that are read
 	all        []part         // the data set itself, and all layers
@@ -71,7 +71,7 @@ func (d *Dataset) NumSamples() uint64 { return d.tables.Samples }
 // NumShards is the number of shards; Shard takes numbers below it.
 func (d *Dataset) NumShards() int { return int(d.tables.Shards) }
 
-// Digest is the identity of the content: see sections.Digest.
+// Digest is the identity of the content: see metadata.Digest.
 func (d *Dataset) Digest() format.Hash { return d.tables.Digest }
 
 // Info describes a generation as a whole, from its tables. Do not write to its slices and maps.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/shardtool/shardtool/internal/cost"
+	"github.com/shardtool/shardtool/internal/order/cost"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"io"
 
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/unitplan"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/epochplan"
+	"github.com/shardtool/shardtool/internal/order/ledger"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -144,7 +144,7 @@ func (e *samplesEngine) info() StreamInfo {
 
 // unitsEngine is the units of one data set.
 type unitsEngine struct {
-	units  *unitplan.Order
+	units  *epochplan.Order
 	tables string
 }
 
@@ -287,15 +287,15 @@ func (in *input) engine(ctx context.Context, unit units.Params, from *Checkpoint
 // mixEngine is a mix.
 type mixEngine struct {
 	plan    *mix.Plan
-	orders  []*order.Plan     // of the samples of the sources; nil where positions hold units
-	units   []*unitplan.Order // of the sources; nil where positions hold samples
-	begin   uint64            // position where the run begins
+	orders  []*order.Plan      // of the samples of the sources; nil where positions hold units
+	units   []*epochplan.Order // of the sources; nil where positions hold samples
+	begin   uint64             // position where the run begins
 	steps   mix.Steps
 	leftOut []mix.Range
 }
 
 // use makes the orders of the sources. If positions hold units, it takes the orders of the units.
-func (e *mixEngine) use(m *mix.Mix, in []*input, made []*unitplan.Order) error {
+func (e *mixEngine) use(m *mix.Mix, in []*input, made []*epochplan.Order) error {
 	if !m.InUnits() {
 		tables := make([]order.Table, len(in))
 		for i := range in {

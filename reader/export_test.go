@@ -3,7 +3,7 @@ package reader
 import (
 	"context"
 
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

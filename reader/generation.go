@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/shardtool/shardtool/internal/viewfile"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -40,7 +40,7 @@ func openGeneration(ctx context.Context, store objstore.Store, opts Options) (*D
 		return nil, err
 	}
 	d.tables = d.catalog.Tables
-	d.selection = views.All(d.tables.Samples)
+	d.selection = viewstore.All(d.tables.Samples)
 	return d, d.join(nil, nil)
 }
 
@@ -50,12 +50,12 @@ func openWith(ctx context.Context, store objstore.Store, opts Options,
 	open func() (*Dataset, error)) (*Dataset, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var file *views.File
+	var file *viewstore.File
 	var layers []part
 	var fileErr, layersErr error
 	var reading sync.WaitGroup
 	if opts.View != "" {
-		reading.Go(func() { file, fileErr = views.Read(ctx, store, opts.View) })
+		reading.Go(func() { file, fileErr = viewstore.Read(ctx, store, opts.View) })
 	}
 	reading.Go(func() { layers, layersErr = openLayers(ctx, opts) })
 	d, err := open()

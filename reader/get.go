@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -252,7 +252,7 @@ func (d *Dataset) WriteTar(ctx context.Context, number uint64, w io.Writer) erro
 	if err := d.visit(ctx, number, visitor{header: write, payload: write, padding: write}); err != nil {
 		return err
 	}
-	return write(sections.EndOfArchive(true))
+	return write(metadata.EndOfArchive(true))
 }
 
 // visit shows the members of one sample to a visitor.

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 )
 
 // Index returns the whole index of shard i: keys, sizes, attributes. It is one read, of the end of
@@ -16,7 +16,7 @@ import (
 // key of a removed sample is empty; its sizes and attributes are there until it is purged. The
 // attributes of layers are read out of theirs. Indexes are shared and kept, up to a limit: do not
 // write to them.
-func (d *Dataset) Index(ctx context.Context, i int) (*sections.ShardIndex, error) {
+func (d *Dataset) Index(ctx context.Context, i int) (*metadata.ShardIndex, error) {
 	ix, err := d.catalog.Index(ctx, i)
 	if err != nil {
 		return nil, err
@@ -26,12 +26,12 @@ func (d *Dataset) Index(ctx context.Context, i int) (*sections.ShardIndex, error
 
 // Indexes yields the indexes of all shards in order, as Index returns them. Of a remote store it
 // keeps several requests in flight. After an error it ends.
-func (d *Dataset) Indexes(ctx context.Context) iter.Seq2[*sections.ShardIndex, error] {
+func (d *Dataset) Indexes(ctx context.Context) iter.Seq2[*metadata.ShardIndex, error] {
 	type result struct {
-		index *sections.ShardIndex
+		index *metadata.ShardIndex
 		err   error
 	}
-	return func(yield func(*sections.ShardIndex, error) bool) {
+	return func(yield func(*metadata.ShardIndex, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		var wg sync.WaitGroup
 		defer wg.Wait()
@@ -83,14 +83,14 @@ func (d *Dataset) attributed() (layers []*part) {
 
 // withLayers adds the attributes of layers to the index of shard i. The result is a copy where
 // there are any.
-func (d *Dataset) withLayers(ctx context.Context, i int, ix *sections.ShardIndex) (*sections.ShardIndex, error) {
+func (d *Dataset) withLayers(ctx context.Context, i int, ix *metadata.ShardIndex) (*metadata.ShardIndex, error) {
 	layers := d.attributed()
 	if len(layers) == 0 {
 		return ix, nil
 	}
 	all := *ix
 	all.Attrs = slices.DeleteFunc(slices.Clone(ix.Attrs),
-		func(c sections.AttrColumn) bool { return d.attributes[c.Name] > 0 })
+		func(c metadata.AttrColumn) bool { return d.attributes[c.Name] > 0 })
 	for _, p := range layers {
 		if uint64(i) >= p.tables.Shards {
 			continue
@@ -109,7 +109,7 @@ func (d *Dataset) withLayers(ctx context.Context, i int, ix *sections.ShardIndex
 			all.Attrs = append(all.Attrs, c)
 		}
 	}
-	slices.SortFunc(all.Attrs, func(x, y sections.AttrColumn) int { return cmp.Compare(x.Name, y.Name) })
+	slices.SortFunc(all.Attrs, func(x, y metadata.AttrColumn) int { return cmp.Compare(x.Name, y.Name) })
 	all.Attributes = nil
 	for i := range all.Attrs {
 		all.Attributes = append(all.Attributes, all.Attrs[i].Attribute)
@@ -118,7 +118,7 @@ func (d *Dataset) withLayers(ctx context.Context, i int, ix *sections.ShardIndex
 }
 
 // column takes the values of samples out of a column of a layer of which it has nothing.
-func (p *part) column(ctx context.Context, shard int, c sections.AttrColumn) (sections.AttrColumn, error) {
+func (p *part) column(ctx context.Context, shard int, c metadata.AttrColumn) (metadata.AttrColumn, error) {
 	if p.pick == nil || len(p.pick.None) == 0 || c.Name == "" {
 		return c, nil
 	}
@@ -127,7 +127,7 @@ func (p *part) column(ctx context.Context, shard int, c sections.AttrColumn) (se
 		return c, p.failed(err)
 	}
 	var none []int
-	for _, n := range sections.Within(p.pick.None, first, first+uint64(c.Len())) {
+	for _, n := range metadata.Within(p.pick.None, first, first+uint64(c.Len())) {
 		none = append(none, int(n-first))
 	}
 	return c.Without(none), nil
@@ -136,8 +136,8 @@ func (p *part) column(ctx context.Context, shard int, c sections.AttrColumn) (se
 // Columns reads attributes of all samples of shard i out of its index: a column for each of names,
 // with the zero AttrColumn for an attribute that the shard does not have. It decodes nothing else,
 // and keeps nothing. The attributes of layers are read out of theirs.
-func (d *Dataset) Columns(ctx context.Context, i int, names []string) ([]sections.AttrColumn, error) {
-	out := make([]sections.AttrColumn, len(names))
+func (d *Dataset) Columns(ctx context.Context, i int, names []string) ([]metadata.AttrColumn, error) {
+	out := make([]metadata.AttrColumn, len(names))
 	for k := range d.all {
 		p := &d.all[k]
 		var own []string
@@ -169,7 +169,7 @@ func (d *Dataset) Columns(ctx context.Context, i int, names []string) ([]section
 // eachColumns calls f for each shard, of several at once, with what Columns returns of it and with
 // the numbers of its samples: from first to before end.
 func (d *Dataset) eachColumns(ctx context.Context, names []string, atOnce int,
-	f func(first, end uint64, columns []sections.AttrColumn) error) error {
+	f func(first, end uint64, columns []metadata.AttrColumn) error) error {
 	return parallel(ctx, d.NumShards(), atOnce, func(ctx context.Context, i int) error {
 		_, at, part, err := d.catalog.Find(ctx, i)
 		if err != nil {

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/fieldname"
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/unitplan"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/format/fieldname"
+	"github.com/shardtool/shardtool/internal/order/epochplan"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader/internal/planner"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
@@ -37,7 +37,7 @@ type unitSize struct {
 }
 
 // use makes the positions of the source hold units.
-func (in *input) use(u *unitplan.Order) {
+func (in *input) use(u *epochplan.Order) {
 	sum, p := u.Summary(), u.Units.Params()
 	in.plan = u.Order()
 	in.unit = unitSize{max(1, float64(sum.Samples)*float64(p.Size)/float64(max(sum.Tokens, 1))), float64(p.Window), p}

@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/fieldname"
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/fieldname"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -343,7 +343,7 @@ func (p *part) lacks(ctx context.Context, of *fetch.Shard, yields []string) (boo
 			}
 		}
 	}
-	removed := sections.Within(p.tables.Removed, of.First, of.First+of.Samples)
+	removed := metadata.Within(p.tables.Removed, of.First, of.First+of.Samples)
 	for i := range ix.Keys.Len() {
 		shape := 0
 		if ix.ShapeOf != nil {
@@ -537,9 +537,9 @@ func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set in
 				return nil, p.failed(err)
 			}
 		}
-		sh.Removed = sections.Within(d.tables.Removed, sh.First, sh.First+sh.Samples)
+		sh.Removed = metadata.Within(d.tables.Removed, sh.First, sh.First+sh.Samples)
 		// A purged sample has another key in the layer.
-		purged := sections.Within(p.tables.Purged, sh.First, sh.First+sh.Samples)
+		purged := metadata.Within(p.tables.Purged, sh.First, sh.First+sh.Samples)
 		if len(without(purged, sh.Removed)) > 0 {
 			alone = true
 		}

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/order/ledger"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -406,8 +406,8 @@ func TestLayersRefused(t *testing.T) {
 func (l *layered) forged(t *testing.T, of *layered, fields func(key string) []testset.Field) objstore.Store {
 	t.Helper()
 	store := mem.New()
-	_, err := testset.Layer(t.Context(), store, of.set, nil, fields, testset.Options{Edit: func(m *sections.Manifest) {
-		m.Base = sections.BaseOf(l.set.Manifest, -1, nil)
+	_, err := testset.Layer(t.Context(), store, of.set, nil, fields, testset.Options{Edit: func(m *metadata.Manifest) {
+		m.Base = metadata.BaseOf(l.set.Manifest, -1, nil)
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -8,10 +8,10 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/kept"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/unitplan"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/order/epochplan"
+	"github.com/shardtool/shardtool/internal/order/kept"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -33,7 +33,7 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 	out := make([]uint32, d.tables.Samples)
 	const atOnce = 8 // an index is one request
 	err := d.eachColumns(ctx, []string{attribute}, max(d.opts.Workers, atOnce),
-		func(first, end uint64, columns []sections.AttrColumn) error {
+		func(first, end uint64, columns []metadata.AttrColumn) error {
 			return d.shardLengths(ctx, first, &columns[0], attribute, out[first:end])
 		})
 	if err != nil {
@@ -44,7 +44,7 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 
 // shardLengths is readLengths of one shard. A sample without a value from 1 to units.MaxSize that
 // was removed has 1: it is a hole, whatever its length. So has one outside the view in use.
-func (d *Dataset) shardLengths(ctx context.Context, first uint64, c *sections.AttrColumn, attribute string,
+func (d *Dataset) shardLengths(ctx context.Context, first uint64, c *metadata.AttrColumn, attribute string,
 	out []uint32) (err error) {
 	known := c.Name != "" && c.Kind == format.AttrInteger
 	for i := range out {
@@ -121,12 +121,12 @@ func (d *Dataset) lengths(ctx context.Context, attribute string, p *Planning) ([
 // unitOrder makes the units of an order, which end before an epoch unless that is 0. The caller
 // must Close it.
 func (d *Dataset) unitOrder(ctx context.Context, plan *order.Plan, unit units.Params, p Planning,
-	until uint64) (*unitplan.Order, error) {
+	until uint64) (*epochplan.Order, error) {
 	lengths, err := d.lengths(ctx, unit.By, &p)
 	if err != nil {
 		return nil, err
 	}
-	u, err := unitplan.New(context.WithoutCancel(ctx), plan, lengths, unit, p.of("", until))
+	u, err := epochplan.New(context.WithoutCancel(ctx), plan, lengths, unit, p.of("", until))
 	if err != nil {
 		return nil, d.lengthsError(ctx, err)
 	}

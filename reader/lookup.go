@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 )
 
 // Lookup returns the numbers of the samples with that key, ascending: more than one only where a
@@ -209,7 +209,7 @@ func (e *missingError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // nearKeys lists keys that look like a missing one: the same in other letters, or else its
 // neighbours.
-func nearKeys(keys *sections.KeyColumn, key string) string {
+func nearKeys(keys *metadata.KeyColumn, key string) string {
 	var before, after string
 	for _, k := range keys.All() {
 		if strings.EqualFold(k, key) {

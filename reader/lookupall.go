@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
@@ -152,9 +152,9 @@ func (a *lookupAll) confirm(ctx context.Context, candidates []wanted) error {
 }
 
 // keysOf reads the keys of a shard as they are stored, or computes them where they are numbered.
-func (a *lookupAll) keysOf(ctx context.Context, s *fetch.Shard) (*sections.KeyColumn, error) {
+func (a *lookupAll) keysOf(ctx context.Context, s *fetch.Shard) (*metadata.KeyColumn, error) {
 	if s.Numbered != nil {
-		keys := sections.NumberedKeys(s.Numbered)
+		keys := metadata.NumberedKeys(s.Numbered)
 		return &keys, nil
 	}
 	_, size := catalog.IndexObject(s.ShardInfo)

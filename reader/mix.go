@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/unitplan"
+	"github.com/shardtool/shardtool/internal/order/epochplan"
+	"github.com/shardtool/shardtool/internal/order/mix"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -79,7 +79,7 @@ func (r *resolving) tokensOf(ctx context.Context, source string) (uint64, error)
 
 // over makes the run of an engine, and gives the sources their data sets and orders.
 func (r *resolving) over(e *mixEngine, m *mix.Mix) (*Run, error) {
-	in, made := make([]*input, len(m.Sources)), make([]*unitplan.Order, len(m.Sources))
+	in, made := make([]*input, len(m.Sources)), make([]*epochplan.Order, len(m.Sources))
 	for i := range in {
 		var err error
 		if in[i], made[i], err = r.input(m, i); err != nil {
@@ -233,7 +233,7 @@ func (r *resolving) wrong(option string, err error) error {
 
 // input returns source i of the mix, and the order of its units, or nil if it has none. The data
 // set must be the one that the mix is made for.
-func (r *resolving) input(m *mix.Mix, i int) (*input, *unitplan.Order, error) {
+func (r *resolving) input(m *mix.Mix, i int) (*input, *epochplan.Order, error) {
 	of := &m.Sources[i]
 	in := &input{name: of.Name, unit: unitSize{samples: 1}}
 	in.share, _ = m.LargestShare(i).Float64()

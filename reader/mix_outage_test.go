@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 	"github.com/shardtool/shardtool/objstore"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
 	"github.com/shardtool/shardtool/objstore/local"

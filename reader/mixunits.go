@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/unitplan"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/epochplan"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -17,8 +17,8 @@ type unitMaker struct {
 	lengths  []uint32     // of the samples
 	summary  units.Summary
 	set      *Dataset
-	planning unitplan.Options
-	made     *unitplan.Order
+	planning epochplan.Options
+	made     *epochplan.Order
 }
 
 // newUnitMaker reads the lengths of the samples, and counts what their units have. For a view with
@@ -67,7 +67,7 @@ func (u *unitMaker) line(ctx context.Context, table order.Table, params order.Pa
 	if err != nil {
 		return nil, optionsError{err}
 	}
-	if u.made, err = unitplan.New(ctx, plan, u.lengths, p, u.planning); err != nil {
+	if u.made, err = epochplan.New(ctx, plan, u.lengths, p, u.planning); err != nil {
 		return nil, u.set.lengthsError(ctx, err)
 	}
 	return u.made.Line(), nil
@@ -110,7 +110,7 @@ func (u *unitMaker) asked() units.Params {
 }
 
 // order returns the order that line made last, or nil.
-func (u *unitMaker) order() *unitplan.Order {
+func (u *unitMaker) order() *epochplan.Order {
 	if u == nil {
 		return nil
 	}

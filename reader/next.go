@@ -8,7 +8,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/order/ledger"
 )
 
 // Next returns the next batch, or io.EOF after the last. The batch before it is released unless

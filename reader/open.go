@@ -5,9 +5,9 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/account"
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/figures/account"
+	"github.com/shardtool/shardtool/internal/figures/stats"
+	"github.com/shardtool/shardtool/internal/order/ledger"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/assemble"
 	"github.com/shardtool/shardtool/reader/internal/fetch"

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -18,8 +18,8 @@ const measuredView = 1 << 23
 // is mixed by place in storage, and what the user should change.
 func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	log := s.opts.Log
-	s.WarnMixing(ctx, func(v mixing.Verdict) {
-		log.Warn("stream: "+v.Warning(mixing.Spelling{Memory: "a ShuffleMemory of %s", Delay: "Delay",
+	s.WarnMixing(ctx, func(v uniformity.Verdict) {
+		log.Warn("stream: "+v.Warning(uniformity.Spelling{Memory: "a ShuffleMemory of %s", Delay: "Delay",
 			Shuffle: "pack in a random order"}), "vif", round3(v.VIF), "vif_accumulated", round3(v.Pooled),
 			"global_batch", s.split.GlobalBatch)
 	})
@@ -37,8 +37,8 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 	if plan.Viewed() && stored > measuredView {
 		return // how the view covers storage is not known without a pass over it
 	}
-	labels := mixing.Parts(stored).In(plan, min(epoch, lastEpoch))
-	w, samples, err := mixing.Rank(plan, labels, s.split, mixing.Span{
+	labels := uniformity.Parts(stored).In(plan, min(epoch, lastEpoch))
+	w, samples, err := uniformity.Rank(plan, labels, s.split, uniformity.Span{
 		Epoch: min(epoch, lastEpoch), Most: measuredSamples, Stop: func() error { return context.Cause(ctx) },
 	})
 	if err != nil { // the stream was closed
@@ -53,7 +53,7 @@ func (s *Stream) logOrder(ctx context.Context, epoch uint64) {
 
 // WarnMixing calls warn on rank 0 if the run of the stream mixes samples little. It takes some 50
 // ms of a processor. Errors are left to Next.
-func (s *Stream) WarnMixing(ctx context.Context, warn func(v mixing.Verdict)) {
+func (s *Stream) WarnMixing(ctx context.Context, warn func(v uniformity.Verdict)) {
 	if s.split.Rank > 0 {
 		return
 	}
@@ -65,23 +65,23 @@ func (s *Stream) WarnMixing(ctx context.Context, warn func(v mixing.Verdict)) {
 // Mixing measures how well the run mixes the samples of a rank, by place in storage, from the
 // middle of its first epoch on, where the shuffle has long begun. For a mix it returns the verdict
 // on the source that is mixed least. Large views are not measured.
-func (r *Run) Mixing(ctx context.Context, s order.Split) (mixing.Verdict, error) {
-	labels, plans, whole := make([]*mixing.Labels, len(r.inputs)), make([]*order.Plan, len(r.inputs)), true
+func (r *Run) Mixing(ctx context.Context, s order.Split) (uniformity.Verdict, error) {
+	labels, plans, whole := make([]*uniformity.Labels, len(r.inputs)), make([]*order.Plan, len(r.inputs)), true
 	for i, in := range r.inputs {
 		plan := in.plan
 		if plan == nil || in.share == 0 || !plan.Params().Shuffle || plan.Samples() == 0 || plan.Viewed() &&
 			plan.Stored() > measuredView {
 			continue
 		}
-		labels[i], plans[i] = mixing.Parts(plan.Stored()).In(plan, 0), plan
+		labels[i], plans[i] = uniformity.Parts(plan.Stored()).In(plan, 0), plan
 		whole = whole && plan.Whole()
 	}
 	if whole { // uniform permutations, or nothing to measure
-		return mixing.Verdict{VIF: 1}, nil
+		return uniformity.Verdict{VIF: 1}, nil
 	}
 	at, err := r.middle(ctx, r.begin)
 	if err != nil {
-		return mixing.Verdict{}, err
+		return uniformity.Verdict{}, err
 	}
 	measure := func(s order.Split, together int) ([]float64, error) {
 		c, err := r.seek(ctx, at)
@@ -89,11 +89,11 @@ func (r *Run) Mixing(ctx context.Context, s order.Split) (mixing.Verdict, error)
 			return nil, err
 		}
 		c.Until(at.Epoch + 1)
-		return mixing.MeasureParts(c, labels, s, together, measuredSamples, func() error { return context.Cause(ctx) })
+		return uniformity.MeasureParts(c, labels, s, together, measuredSamples, func() error { return context.Cause(ctx) })
 	}
 	vif, err := measure(s, 1)
 	if err != nil {
-		return mixing.Verdict{}, err
+		return uniformity.Verdict{}, err
 	}
 	worst := 0
 	for i := range vif {
@@ -105,18 +105,18 @@ func (r *Run) Mixing(ctx context.Context, s order.Split) (mixing.Verdict, error)
 	if !v.Little() { // nobody is told of it
 		return v, nil
 	}
-	pooled, err := measure(order.Split{GlobalBatch: s.GlobalBatch, World: 1}, mixing.Accumulated)
+	pooled, err := measure(order.Split{GlobalBatch: s.GlobalBatch, World: 1}, uniformity.Accumulated)
 	if err != nil {
-		return mixing.Verdict{}, err
+		return uniformity.Verdict{}, err
 	}
 	v.Pooled = pooled[worst]
 	return v, nil
 }
 
 // Judge returns the verdict on the variance inflation of a source of the run. plans are as for
-// mixing.Judge.
-func (r *Run) Judge(vif float64, source string, plans ...*order.Plan) mixing.Verdict {
-	v := mixing.Judge(vif, source, plans...)
+// uniformity.Judge.
+func (r *Run) Judge(vif float64, source string, plans ...*order.Plan) uniformity.Verdict {
+	v := uniformity.Judge(vif, source, plans...)
 	for _, in := range r.inputs {
 		v.Delayed = v.Delayed || in.name == source && in.delayed
 	}

@@ -4,14 +4,14 @@ import (
 	"context"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 )
 
 // Shard returns what the tables tell about shard number i, counted from 0 in storage order.
-func (d *Dataset) Shard(ctx context.Context, i int) (sections.ShardInfo, error) {
+func (d *Dataset) Shard(ctx context.Context, i int) (metadata.ShardInfo, error) {
 	_, at, part, err := d.catalog.Find(ctx, i)
 	if err != nil {
-		return sections.ShardInfo{}, err
+		return metadata.ShardInfo{}, err
 	}
 	return part.Shards[at], nil
 }

@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest"
@@ -205,11 +205,11 @@ func TestLookupMissing(t *testing.T) {
 			}
 		}
 	})
-	keys := sections.StoredKeys([]string{"a/B", "c"})
+	keys := metadata.StoredKeys([]string{"a/B", "c"})
 	if hint := nearKeys(&keys, "A/b"); !strings.Contains(hint, `"a/B"`) {
 		t.Fatal(hint)
 	}
-	keys = sections.StoredKeys([]string{"cafe\u0301", "zoo"})
+	keys = metadata.StoredKeys([]string{"cafe\u0301", "zoo"})
 	if hint := nearKeys(&keys, "caf\u00e9"); hint != `; the nearest are "cafe\u0301" and "zoo"` {
 		t.Fatal(hint) // two that look alike are told apart
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -222,7 +222,7 @@ func TestRemoteOpen(t *testing.T) {
 	if err != nil || len(table.Samples) != shards*blocks || len(table.ShardFirst) != shards || table.ShardFirst[shards-1] != (shards-1)*blocks {
 		t.Fatal(len(table.Samples), len(table.ShardFirst), err)
 	}
-	if n := store.reads.Load() + store.infos.Load(); n > 8+2*(shards*blocks/sections.PartRows+1) {
+	if n := store.reads.Load() + store.infos.Load(); n > 8+2*(shards*blocks/metadata.PartRows+1) {
 		t.Errorf("the order took %d requests", n)
 	}
 }
@@ -232,11 +232,11 @@ func manyShards(t *testing.T, shards, blocks int) *mem.Store {
 	t.Helper()
 	const samples = 3
 	noise := rand.NewChaCha8([32]byte{1})
-	var m sections.Manifest
+	var m metadata.Manifest
 	m.Generation = 1
 	m.Fields = []format.FieldTotal{{Name: "x", Samples: uint64(shards * blocks * samples), Bytes: uint64(shards * blocks * samples), Min: 1, Max: 1}}
 	for i := range shards {
-		s := sections.ShardEntry{ShardInfo: sections.ShardInfo{Name: fmt.Sprintf("s-%06d.tar", i), Size: uint64(1024 + blocks*1024*samples), Tail: 500,
+		s := metadata.ShardEntry{ShardInfo: metadata.ShardInfo{Name: fmt.Sprintf("s-%06d.tar", i), Size: uint64(1024 + blocks*1024*samples), Tail: 500,
 			Samples: uint64(blocks * samples), Blocks: uint64(blocks), Rows: uint64(blocks), FirstKey: "a", LastKey: "b"}}
 		_, _ = noise.Read(s.Hash[:])
 		for range blocks {
@@ -244,14 +244,14 @@ func manyShards(t *testing.T, shards, blocks int) *mem.Store {
 		}
 		m.Shards = append(m.Shards, s)
 	}
-	raw, hash, _, err := sections.EncodeTables(&m)
+	raw, hash, _, err := metadata.EncodeTables(&m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	below := mem.New()
 	name := names.Tables(hash)
 	put(t, below, name, raw)
-	tables, err := sections.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
+	tables, err := metadata.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -23,7 +23,7 @@ func (e *removedError) Unwrap() []error { return []error{ErrRemoved, fs.ErrNotEx
 
 // Removed reports whether the sample of that number was removed.
 func (d *Dataset) Removed(number uint64) bool {
-	return len(sections.Within(d.tables.Removed, number, number+1)) > 0
+	return len(metadata.Within(d.tables.Removed, number, number+1)) > 0
 }
 
 // alsoRemove adds samples to the ones that the generation lists as removed.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"io/fs"
 
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -63,7 +63,7 @@ func (d *Dataset) newest(ctx context.Context, at *Dataset, opts Options) (*Datas
 			return at, nil
 		}
 		if err == nil && begins { // its list is newer; samples that d has purged stay removed in any case
-			d.tables.Removed = sections.Within(at.tables.Removed, 0, d.tables.Samples)
+			d.tables.Removed = metadata.Within(at.tables.Removed, 0, d.tables.Samples)
 			err = d.alsoRemove(d.tables.Purged)
 		}
 		at.Close()

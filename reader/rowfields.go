@@ -1,6 +1,6 @@
 package reader
 
-import "github.com/shardtool/shardtool/internal/stacked"
+import "github.com/shardtool/shardtool/internal/format/stacked"
 
 // RowField describes an array of Batch.Rows.
 type RowField struct {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/shardtool/shardtool/internal/stacked"
+	"github.com/shardtool/shardtool/internal/format/stacked"
 )
 
 // useRows makes the stream deliver rows if its options ask for them.

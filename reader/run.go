@@ -8,8 +8,8 @@ import (
 	"io"
 	"sort"
 
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/ledger"
+	"github.com/shardtool/shardtool/internal/order/mix"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -50,7 +50,7 @@ func (r *Run) Info() StreamInfo {
 }
 
 // Plan returns what decides the order of the run: an *order.Plan for samples of one data set, a
-// *unitplan.Order for its units, and a *mix.Plan. It must not be used after Close.
+// *epochplan.Order for its units, and a *mix.Plan. It must not be used after Close.
 func (r *Run) Plan() any { return r.arithmetic() }
 
 // Shares returns what each source gives from a batch on until the next one begins. from and to are

@@ -5,8 +5,8 @@ import (
 	"io"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 

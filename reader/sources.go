@@ -8,7 +8,7 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 )
 
 // openAtOnce is how many data sets are opened at a time: it takes a few requests, one after

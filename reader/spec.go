@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/unitplan"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/epochplan"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -179,8 +179,8 @@ type Planning struct {
 }
 
 // of returns the options for a source, whose planning ends before an epoch unless that is 0.
-func (p *Planning) of(source string, until uint64) unitplan.Options {
-	o := unitplan.Options{Folder: p.Folder, Log: p.Log, Until: until}
+func (p *Planning) of(source string, until uint64) epochplan.Options {
+	o := epochplan.Options{Folder: p.Folder, Log: p.Log, Until: until}
 	if p.Progress != nil {
 		o.Progress = p.Progress(source)
 	}

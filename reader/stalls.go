@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/account"
-	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/figures/account"
+	"github.com/shardtool/shardtool/internal/figures/stats"
 )
 
 // stallsOf names the causes of a wait.

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/account"
-	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/figures/account"
+	"github.com/shardtool/shardtool/internal/figures/stats"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	httpstore "github.com/shardtool/shardtool/objstore/http"

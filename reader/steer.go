@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/ledger"
+	"github.com/shardtool/shardtool/internal/order/mix"
 )
 
 // SetWeights sets the weights of a mix, by the names of its sources, from the batch after the last

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/figures/account"
 	"github.com/shardtool/shardtool/objstore"
 )
 

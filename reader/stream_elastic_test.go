@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/order/ledger"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader/order"

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/order/ledger"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest"
@@ -20,7 +20,7 @@ import (
 
 // located is a block and where it lies.
 type located struct {
-	shard  sections.ShardInfo
+	shard  metadata.ShardInfo
 	block  int
 	offset int64
 	stored int

@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/ledger"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader/internal/tune"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -80,8 +80,8 @@ type StreamOptions struct {
 	Hold int
 
 	// Log, when not nil, gets a line about the order at the start: its parameters, and how well this
-	// rank's share is mixed (package mixing; large epochs are measured in part). It gets a warning if
-	// the window is small for the batch, or lanes are fewer than ranks. It gets a line every
+	// rank's share is mixed (package uniformity; large epochs are measured in part). It gets a warning
+	// if the window is small for the batch, or lanes are fewer than ranks. It gets a line every
 	// StatsEvery, default a minute, and one after the last batch: batches and bytes per second, the
 	// share of the time that Next waited, and its main causes, see Stalls. It also gets a line for
 	// each decision of the autotuning, with the reason and the measurements.

@@ -9,8 +9,8 @@ import (
 	"math/bits"
 	"sync"
 
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 )
 
 // DefaultCount is the attribute that counts tokens if none is given.
@@ -64,7 +64,7 @@ func (d *Dataset) sumOf(ctx context.Context, attribute string) (attrSum, error) 
 	all := attrSum{sum: new(big.Int)}
 	var mu sync.Mutex
 	err := d.eachColumns(ctx, []string{attribute}, atOnce,
-		func(first, end uint64, columns []sections.AttrColumn) error {
+		func(first, end uint64, columns []metadata.AttrColumn) error {
 			t := sumOfShard(d.selection, first, end-first, &columns[0])
 			mu.Lock()
 			defer mu.Unlock()
@@ -76,7 +76,7 @@ func (d *Dataset) sumOf(ctx context.Context, attribute string) (attrSum, error) 
 	return all, err
 }
 
-func sumOfShard(of *views.Selection, first, samples uint64, c *sections.AttrColumn) (t attrSum) {
+func sumOfShard(of *viewstore.Selection, first, samples uint64, c *metadata.AttrColumn) (t attrSum) {
 	var high, low uint64 // of the sum
 	for i := range samples {
 		if !of.Has(first + i) {

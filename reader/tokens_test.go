@@ -3,22 +3,22 @@ package reader_test
 import (
 	"errors"
 	"fmt"
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/internal/viewfile"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
 )
 
 // lengths opens a data set of n samples of these lengths; nil: without the attribute.
-func lengths(t *testing.T, n int, length func(key string) int64, edit func(m *sections.Manifest)) *reader.Dataset {
+func lengths(t *testing.T, n int, length func(key string) int64, edit func(m *metadata.Manifest)) *reader.Dataset {
 	t.Helper()
 	var samples []testset.Sample
 	for i := range n {
@@ -133,12 +133,12 @@ func TestTokensRefused(t *testing.T) {
 }
 
 // total gives a data set the total of these values.
-func total(values ...int64) func(*sections.Manifest) {
-	return func(m *sections.Manifest) {
-		sum := sections.AttrTotal{Name: "length"}
+func total(values ...int64) func(*metadata.Manifest) {
+	return func(m *metadata.Manifest) {
+		sum := metadata.AttrTotal{Name: "length"}
 		for _, v := range values {
 			sum.Add(v)
 		}
-		m.AttrTotals = []sections.AttrTotal{sum}
+		m.AttrTotals = []metadata.AttrTotal{sum}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/figures/account"
 	"github.com/shardtool/shardtool/reader/internal/tune"
 )
 

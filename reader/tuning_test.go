@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/figures/stats"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"

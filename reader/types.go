@@ -1,16 +1,16 @@
 package reader
 
 import (
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/stacked"
-	"github.com/shardtool/shardtool/internal/stats"
-	"github.com/shardtool/shardtool/internal/units"
-	"github.com/shardtool/shardtool/internal/viewfile"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
+	"github.com/shardtool/shardtool/internal/figures/stats"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/format/stacked"
+	"github.com/shardtool/shardtool/internal/order/ledger"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
+	"github.com/shardtool/shardtool/internal/order/units"
 )
 
 // Units says how samples form units: packed sequences, or micro-batches of samples of similar
@@ -68,9 +68,9 @@ type (
 	// Positions is the positions From ≤ g < To of a run.
 	Positions = mix.Range
 	// Mixing is how well an order mixes.
-	Mixing = mixing.Verdict
+	Mixing = uniformity.Verdict
 	// MixingWords are the names of options in the warning of a Mixing.
-	MixingWords = mixing.Spelling
+	MixingWords = uniformity.Spelling
 	// StreamStats is the figures of a stream: what it delivered and read, and what its consumer waited
 	// for. It is a copy of a moment; subtract two for the time between.
 	StreamStats = stats.Stream
@@ -97,18 +97,18 @@ type (
 	// View is a choice of samples, or weights of them.
 	View = viewfile.View
 	// Selection is the samples of a data set that its orders and streams have.
-	Selection = views.Selection
+	Selection = viewstore.Selection
 	// KeyHash is the hash of a sample's key, and the sample's number.
 	KeyHash = samplekey.Entry
 	// ShardInfo is the row of a shard in the tables of its generation.
-	ShardInfo = sections.ShardInfo
+	ShardInfo = metadata.ShardInfo
 	// ShardIndex is the index of a shard.
-	ShardIndex = sections.ShardIndex
+	ShardIndex = metadata.ShardIndex
 	// IndexTag tells the index of a shard from others.
-	IndexTag = sections.IndexTag
+	IndexTag = metadata.IndexTag
 	// IndexHash is the identity of an index, SidecarTag the part of it in the name of a sidecar.
-	IndexHash  = sections.IndexHash
-	SidecarTag = sections.SidecarTag
+	IndexHash  = metadata.IndexHash
+	SidecarTag = metadata.SidecarTag
 	// KeyRanges is the keys of a shard where they are numbered.
 	KeyRanges = samplekey.Ranges
 	// KeyRange is one range of them.
@@ -118,14 +118,14 @@ type (
 	// RowLayoutField is a field of such rows.
 	RowLayoutField = stacked.Field
 	// Schema has the fields of a shard, and which of them occur together.
-	Schema = sections.Schema
+	Schema = metadata.Schema
 	// KeyColumn is the keys of a shard, SizeColumn the sizes of a field.
-	KeyColumn  = sections.KeyColumn
-	SizeColumn = sections.SizeColumn
+	KeyColumn  = metadata.KeyColumn
+	SizeColumn = metadata.SizeColumn
 	// FieldCursor finds the payloads of a field.
-	FieldCursor = sections.FieldCursor
+	FieldCursor = metadata.FieldCursor
 	// AttrColumn is an attribute of all samples of a shard.
-	AttrColumn = sections.AttrColumn
+	AttrColumn = metadata.AttrColumn
 	// AttrTotal sums up an integer attribute of a data set.
-	AttrTotal = sections.AttrTotal
+	AttrTotal = metadata.AttrTotal
 )

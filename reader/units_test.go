@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 )
 

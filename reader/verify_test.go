@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/codec"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -73,25 +73,25 @@ func TestVerifyManifest(t *testing.T) {
 	for _, c := range []struct {
 		name, kind, says string
 		shallow          bool // seen without Deep
-		edit             func(m *sections.Manifest)
+		edit             func(m *metadata.Manifest)
 	}{
-		{"hash", check.KindIndex, "content", true, func(m *sections.Manifest) { m.Shards[1].Hash[3] ^= 1 }},
-		{"row checksum", check.KindIndex, "rows", true, func(m *sections.Manifest) { m.Shards[1].Rows[2].CRC ^= 1 }},
-		{"row samples", check.KindIndex, "rows", true, func(m *sections.Manifest) { r := m.Shards[1].Rows; r[0].Samples++; r[1].Samples-- }},
-		{"first key", check.KindIndex, "keys from", false, func(m *sections.Manifest) { m.Shards[1].FirstKey = "a" }},
-		{"last key", check.KindIndex, "keys from", false, func(m *sections.Manifest) { m.Shards[1].LastKey = "zz" }},
-		{"field bytes", check.KindManifest, `"jpg" adds up`, false, func(m *sections.Manifest) { m.Fields[2].Bytes++ }},
-		{"field samples", check.KindManifest, `"jpg" adds up`, false, func(m *sections.Manifest) { m.Fields[2].Samples-- }},
-		{"field max", check.KindManifest, `"txt" adds up`, false, func(m *sections.Manifest) { m.Fields[3].Max++ }},
-		{"field gone", check.KindManifest, "do not name", false, func(m *sections.Manifest) { m.Fields = m.Fields[:3] }},
-		{"field more", check.KindManifest, "adds up to 0", false, func(m *sections.Manifest) {
+		{"hash", check.KindIndex, "content", true, func(m *metadata.Manifest) { m.Shards[1].Hash[3] ^= 1 }},
+		{"row checksum", check.KindIndex, "rows", true, func(m *metadata.Manifest) { m.Shards[1].Rows[2].CRC ^= 1 }},
+		{"row samples", check.KindIndex, "rows", true, func(m *metadata.Manifest) { r := m.Shards[1].Rows; r[0].Samples++; r[1].Samples-- }},
+		{"first key", check.KindIndex, "keys from", false, func(m *metadata.Manifest) { m.Shards[1].FirstKey = "a" }},
+		{"last key", check.KindIndex, "keys from", false, func(m *metadata.Manifest) { m.Shards[1].LastKey = "zz" }},
+		{"field bytes", check.KindManifest, `"jpg" adds up`, false, func(m *metadata.Manifest) { m.Fields[2].Bytes++ }},
+		{"field samples", check.KindManifest, `"jpg" adds up`, false, func(m *metadata.Manifest) { m.Fields[2].Samples-- }},
+		{"field max", check.KindManifest, `"txt" adds up`, false, func(m *metadata.Manifest) { m.Fields[3].Max++ }},
+		{"field gone", check.KindManifest, "do not name", false, func(m *metadata.Manifest) { m.Fields = m.Fields[:3] }},
+		{"field more", check.KindManifest, "adds up to 0", false, func(m *metadata.Manifest) {
 			m.Fields = append(m.Fields, format.FieldTotal{Name: "zip", Samples: 1})
 		}},
-		{"keys gone", check.KindMissing, "missing", true, func(m *sections.Manifest) { m.Keys[0] ^= 1 }},
-		{"shards in another order", "", "", true, func(m *sections.Manifest) { m.Shards[1], m.Shards[2] = m.Shards[2], m.Shards[1] }},
+		{"keys gone", check.KindMissing, "missing", true, func(m *metadata.Manifest) { m.Keys[0] ^= 1 }},
+		{"shards in another order", "", "", true, func(m *metadata.Manifest) { m.Shards[1], m.Shards[2] = m.Shards[2], m.Shards[1] }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			store := build(t, samples, testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(m *sections.Manifest) {
+			store := build(t, samples, testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(m *metadata.Manifest) {
 				for i := range m.Shards {
 					m.Shards[i].Rows = slices.Clone(m.Shards[i].Rows)
 				}
@@ -231,7 +231,7 @@ func TestVerifyContent(t *testing.T) {
 // TestLies has a shard in which all checksums are right and one thing differs from tables or index.
 func TestLies(t *testing.T) {
 	// The index names another key than the tar header.
-	store := lie(t, "b", func(*sections.ShardEntry) {})
+	store := lie(t, "b", func(*metadata.ShardEntry) {})
 	r := verify(t, store, true)
 	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindContent || r.Faults[0].Block != 0 || r.Faults[0].Key != "b" ||
 		!strings.Contains(r.Faults[0].Detail, "header") {
@@ -241,13 +241,13 @@ func TestLies(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	// The tables have another identity, and the index none.
-	r = verify(t, lie(t, "c", func(s *sections.ShardEntry) { s.Hash[5] ^= 1 }), true)
+	r = verify(t, lie(t, "c", func(s *metadata.ShardEntry) { s.Hash[5] ^= 1 }), true)
 	if len(r.Faults) != 1 || r.Faults[0].Kind != check.KindContent || !strings.Contains(r.Faults[0].Detail, "identity") {
 		t.Fatalf("%+v", r)
 	}
 	// The rows of the tables count fewer or more samples than the block has.
 	for _, n := range []uint32{1, 3} {
-		store := lie(t, "c", func(s *sections.ShardEntry) { s.Rows[0].Samples, s.Samples = n, uint64(n) })
+		store := lie(t, "c", func(s *metadata.ShardEntry) { s.Rows[0].Samples, s.Samples = n, uint64(n) })
 		d := open(t, store, Options{})
 		seen := uint32(0)
 		var last error
@@ -263,16 +263,16 @@ func TestLies(t *testing.T) {
 			t.Fatalf("%d samples said: nothing is found", n)
 		}
 	}
-	if r := verify(t, lie(t, "c", func(*sections.ShardEntry) {}), true); !r.OK() {
+	if r := verify(t, lie(t, "c", func(*metadata.ShardEntry) {}), true); !r.OK() {
 		t.Fatalf("the truth: %+v", r)
 	}
 }
 
 // lie is a shard with samples "a" and "c" whose index calls the second one otherwise, in tables
 // that were edited.
-func lie(t *testing.T, second string, edit func(*sections.ShardEntry)) *mem.Store {
+func lie(t *testing.T, second string, edit func(*metadata.ShardEntry)) *mem.Store {
 	var block tarblock.Builder
-	var index sections.IndexBuilder
+	var index metadata.IndexBuilder
 	for i, key := range []string{"a", second} {
 		block.Member([]string{"a", "c"}[i]+".x", 1)
 		if err := index.AddSample(key, []format.FieldSize{{Name: "x", Size: 1}}, nil); err != nil {
@@ -287,17 +287,17 @@ func lie(t *testing.T, second string, edit func(*sections.ShardEntry)) *mem.Stor
 	}
 	row := format.Row{Stored: uint32(len(shard)), Decoded: uint32(len(block.Buf)), Samples: 2, CRC: codec.Checksum(shard), Codec: storedAs}
 	index.AddRow(row)
-	var h sections.ShardHasher
+	var h metadata.ShardHasher
 	h.Add(format.BlockHash(block.Buf))
-	shard = append(shard, sections.EndOfArchive(false)...)
+	shard = append(shard, metadata.EndOfArchive(false)...)
 	data := len(shard)
-	if shard, err = sections.AppendTail(shard, index.Finish(nil), false); err != nil {
+	if shard, err = metadata.AppendTail(shard, index.Finish(nil), false); err != nil {
 		t.Fatal(err)
 	}
 	store := mem.New()
 	put(t, store, "s.tar.zst", shard)
-	m := &sections.Manifest{Totals: sections.Totals{Generation: 1, Fields: []format.FieldTotal{{Name: "x", Samples: 2, Bytes: 2, Min: 1, Max: 1}}}, Shards: []sections.ShardEntry{{
-		ShardInfo: sections.ShardInfo{Name: "s.tar.zst", Size: uint64(len(shard)), Tail: uint64(len(shard) - data), Samples: 2, Blocks: 1, Rows: 1,
+	m := &metadata.Manifest{Totals: metadata.Totals{Generation: 1, Fields: []format.FieldTotal{{Name: "x", Samples: 2, Bytes: 2, Min: 1, Max: 1}}}, Shards: []metadata.ShardEntry{{
+		ShardInfo: metadata.ShardInfo{Name: "s.tar.zst", Size: uint64(len(shard)), Tail: uint64(len(shard) - data), Samples: 2, Blocks: 1, Rows: 1,
 			Hash: h.Sum(), FirstKey: "a", LastKey: second},
 		Rows: []format.Row{row},
 	}}}
@@ -340,8 +340,8 @@ func TestVerifyDigest(t *testing.T) {
 // TestVerifyParts damages the tables' second half: the shards of whole parts are verified, the
 // others are a fault.
 func TestVerifyParts(t *testing.T) {
-	var m *sections.Manifest
-	store := build(t, mixed(200), testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(e *sections.Manifest) { m = e }})
+	var m *metadata.Manifest
+	store := build(t, mixed(200), testset.Options{BlockSize: 2000, ShardSize: 20000, Edit: func(e *metadata.Manifest) { m = e }})
 	d := open(t, store, Options{})
 	raw := slices.Clone(object(t, store, d.Info().Tables))
 	raw[len(raw)-1] ^= 1 // the last section: checksums of the only part
@@ -382,13 +382,13 @@ func TestAttributesAreBound(t *testing.T) {
 		}
 		// COLD alone, as a reader of the whole index sees it.
 		raw := slices.Clone(object(t, store, name))
-		if want := sections.HashIndex(raw[len(raw)-int(info.Tail):]); want != info.Index.Hash {
+		if want := metadata.HashIndex(raw[len(raw)-int(info.Tail):]); want != info.Index.Hash {
 			t.Errorf("%v, the tables have %v", want, info.Index)
 		}
 		o.Label = label('a')
-		o.Edit = func(m *sections.Manifest) {
+		o.Edit = func(m *metadata.Manifest) {
 			for i := range m.Shards {
-				m.Shards[i].Index.Hash = sections.IndexHash{}
+				m.Shards[i].Index.Hash = metadata.IndexHash{}
 			}
 		}
 		old := build(t, samples, o)

@@ -4,16 +4,17 @@ import (
 	"context"
 	"slices"
 
-	"github.com/shardtool/shardtool/internal/viewfile"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
 // UseView makes d a view: its orders and streams have only the samples of the view, as often as it
 // has each. Everything else, such as Samples and Get, still reads the whole data set. Call it right
-// after Open. The view must be of the content of d: the error wraps views.ErrGeneration otherwise.
+// after Open. The view must be of the content of d: the error wraps viewstore.ErrGeneration
+// otherwise.
 func (d *Dataset) UseView(v *viewfile.View) error {
-	s, err := views.Select(v, d.content())
+	s, err := viewstore.Select(v, d.content())
 	if err != nil {
 		return err
 	}
@@ -21,13 +22,13 @@ func (d *Dataset) UseView(v *viewfile.View) error {
 	return nil
 }
 
-func (d *Dataset) content() views.Content {
-	return views.Content{Digest: d.Digest(), Samples: d.NumSamples()}
+func (d *Dataset) content() viewstore.Content {
+	return viewstore.Content{Digest: d.Digest(), Samples: d.NumSamples()}
 }
 
 // Selection returns the samples that orders and streams have: the samples of the view in use, or
 // all.
-func (d *Dataset) Selection() *views.Selection { return d.selection }
+func (d *Dataset) Selection() *viewstore.Selection { return d.selection }
 
 // OrderTable reads the table for an order: the number of samples of every block, and the view in
 // use.

@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/internal/viewfile"
-	"github.com/shardtool/shardtool/internal/views"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader/order"
@@ -157,7 +157,7 @@ func TestStreamViewResumes(t *testing.T) {
 	f := set.follow(t, o)
 	f.rest(t)
 	for _, v := range []*viewfile.View{all["spread"], nil} {
-		set.selection = views.All(set.NumSamples())
+		set.selection = viewstore.All(set.NumSamples())
 		if v != nil {
 			if err := set.UseView(v); err != nil {
 				t.Fatal(err)
@@ -220,7 +220,7 @@ func TestLoadView(t *testing.T) {
 		{"none", fs.ErrNotExist, "there are bad few gone old"},
 		{"gone", fs.ErrNotExist, "make it again"},
 		{"2222222222222222", fs.ErrNotExist, "2222222222222222"},
-		{"old", views.ErrGeneration, "it is of 100 samples"},
+		{"old", viewstore.ErrGeneration, "it is of 100 samples"},
 		{"bad", format.ErrCorrupt, "views/bad.json"},
 		{"0000000000000000", format.ErrCorrupt, "has the ID"},
 		{"../few", format.ErrName, "characters"},
@@ -233,7 +233,7 @@ func TestLoadView(t *testing.T) {
 			t.Errorf("view %s: %v, want %v with %q", c.name, err, c.want, c.text)
 		}
 	}
-	if err := set.UseView(other); !errors.Is(err, views.ErrGeneration) {
+	if err := set.UseView(other); !errors.Is(err, viewstore.ErrGeneration) {
 		t.Errorf("the view of other content was used: %v", err)
 	}
 }

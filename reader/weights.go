@@ -5,7 +5,7 @@ import (
 	"math/big"
 	"slices"
 
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 )
 
 // sourceSize is the size of a source, on which the weights depend.

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/fieldname"
-	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/format/fieldname"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/writer"
 )
 

@@ -13,9 +13,9 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/globs"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/where"
+	"github.com/shardtool/shardtool/internal/curate/where"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/input/globs"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -137,7 +137,7 @@ func (f *filter) key(key []byte) bool {
 func (f *filter) noAttributes() bool { return f.attributes(nil, 0) }
 
 // attributes reports whether sample i of a shard fulfils the conditions.
-func (f *filter) attributes(ix *sections.ShardIndex, i int) bool {
+func (f *filter) attributes(ix *metadata.ShardIndex, i int) bool {
 	return f.where == nil || f.where.Holds(func(c int) bool {
 		v, there := attribute(ix, f.conds[c].Column, i)
 		return f.conds[c].holds(v, there)
@@ -145,7 +145,7 @@ func (f *filter) attributes(ix *sections.ShardIndex, i int) bool {
 }
 
 // attribute returns the value of a sample's attribute.
-func attribute(ix *sections.ShardIndex, name string, i int) (format.AttrValue, bool) {
+func attribute(ix *metadata.ShardIndex, name string, i int) (format.AttrValue, bool) {
 	if ix == nil {
 		return format.AttrValue{}, false
 	}

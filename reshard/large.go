@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -16,7 +16,7 @@ import (
 type largeBlock struct {
 	shard int
 	end   uint64 // number of the sample after its last one in the part
-	sizes *sections.FieldCursor
+	sizes *metadata.FieldCursor
 }
 
 // fromLarge takes the next sample of the large block, or skips it.

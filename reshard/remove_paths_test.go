@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
@@ -291,7 +291,7 @@ func foreign(t testing.TB) *mem.Store {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := sections.ShardFormat(info.Name); err != nil {
+		if _, err := metadata.ShardFormat(info.Name); err != nil {
 			continue
 		}
 		data, _, err := objstore.ReadAll(t.Context(), from, info.Name, 1<<30)

@@ -29,8 +29,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/writer"
@@ -93,7 +93,7 @@ type set struct {
 	// shard is the shard of the last sample, index its index.
 	shard      int
 	shardFirst uint64
-	index      *sections.ShardIndex
+	index      *metadata.ShardIndex
 }
 
 // fieldName is what becomes of a field.

@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/fused"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
+	"github.com/shardtool/shardtool/internal/input/fused"
 )
 
 // block is a block in the pipeline: laid out by Write, filled and compressed by a worker, written
@@ -253,7 +253,7 @@ func (s *blockSample) measure(l length, first []byte, size int64) error {
 
 // adopted is a shard that an interrupted run put and that this run would write identically.
 type adopted struct {
-	entry sections.ShardEntry
-	index *sections.ShardIndex
+	entry metadata.ShardEntry
+	index *metadata.ShardIndex
 	fused fused.Watch // of an archive that was indexed
 }

@@ -2,14 +2,14 @@ package writer
 
 import (
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/stacked"
-	"github.com/shardtool/shardtool/writer/internal/stack"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/format/stacked"
+	"github.com/shardtool/shardtool/writer/internal/stacker"
 )
 
 // rowBody stores samples as the rows of arrays. The block's layout has their files without headers.
 type rowBody struct {
-	stack *stack.Stack // what rows are
+	stack *stacker.Stack // what rows are
 	// ranges and width describe the keys; stored reports that the block holds them.
 	ranges samplekey.Ranges
 	width  int

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 )
 
 // tarBody stores samples as members of a tar.

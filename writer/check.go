@@ -11,7 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/format/codec"
 )
 
 // ErrOptions is what the errors of options that cannot be are, such as a column that the files

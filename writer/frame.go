@@ -2,7 +2,7 @@ package writer
 
 import (
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/format/codec"
 )
 
 // frame is what a shard stores of a block, or of a part of one, and its row, which has no samples

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/codec"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/testset/readback"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -72,7 +72,7 @@ func TestEightGiB(t *testing.T) {
 // checkHuge looks at the ends of the large sample: decoding all of it would take longer than
 // packing it.
 func checkHuge(t *testing.T, shard []byte, size int64) {
-	tail, _, err := sections.ParseTail(shard, int64(len(shard)))
+	tail, _, err := metadata.ParseTail(shard, int64(len(shard)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func checkHuge(t *testing.T, shard []byte, size int64) {
 	}
 	dec := codec.NewDecoder(true)
 	defer dec.Close()
-	check := sections.NewBlockChecker(ix.Cursors([]int{0})[0], 2)
+	check := metadata.NewBlockChecker(ix.Cursors([]int{0})[0], 2)
 	zero := make([]byte, 0, format.MaxFrame+16)
 	pos := 0
 	for i, r := range ix.Rows {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/fused"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/input/fused"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/internal/foreign"
 )
@@ -67,10 +67,10 @@ func (w *Writer) indexable(names []string) error {
 		}
 	}
 	for _, name := range names {
-		if err := sections.CheckShardName(name); err != nil {
+		if err := metadata.CheckShardName(name); err != nil {
 			return err
 		}
-		if plain, err := sections.ShardFormat(name); err != nil || !plain {
+		if plain, err := metadata.ShardFormat(name); err != nil || !plain {
 			return fmt.Errorf("%s is not a plain tar: pack it", name)
 		}
 		if seen[name] {
@@ -168,7 +168,7 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 	}
 	ix := in.Index.Finish(format.Metadata{"tool": toolVersion(), "content": in.Content.String(), metaArchive: name})
 	ix.Foreign, ix.End = true, uint64(info.Size-in.End)
-	tail, err := sections.AppendTail(nil, ix, true)
+	tail, err := metadata.AppendTail(nil, ix, true)
 	if err != nil {
 		return nil, format.InShard(name, err)
 	}
@@ -180,8 +180,8 @@ func (w *Writer) indexOne(ctx context.Context, name string) (*adopted, error) {
 		return nil, err
 	}
 	sum := format.BlockHash(tail)
-	e := entryOf(name, info.Size, ix, int64(len(tail)), sections.HashIndex(tail), in.Content)
-	e.Index.Sidecar = sections.SidecarTag(sum[:8])
+	e := entryOf(name, info.Size, ix, int64(len(tail)), metadata.HashIndex(tail), in.Content)
+	e.Index.Sidecar = metadata.SidecarTag(sum[:8])
 	if err := w.puts.immutable(ctx, e.IndexObject(), tail); err != nil {
 		return nil, err
 	}

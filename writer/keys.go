@@ -8,14 +8,14 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 	"github.com/shardtool/shardtool/objstore"
 )
 
 // putKeys puts the keys table.
-func (w *Writer) putKeys(ctx context.Context, m *sections.Manifest) (format.Hash, error) {
+func (w *Writer) putKeys(ctx context.Context, m *metadata.Manifest) (format.Hash, error) {
 	old, err := w.oldKeys(ctx)
 	if err != nil {
 		return format.Hash{}, err
@@ -87,7 +87,7 @@ func (w *Writer) oldKeys(ctx context.Context) (*keyStream, error) {
 	if base == nil || base.Keys == (format.Hash{}) {
 		return &keyStream{ctx: ctx}, nil
 	}
-	return openKeys(ctx, w.puts.store, base.KeysName(), sections.SumSamples(base.Shards))
+	return openKeys(ctx, w.puts.store, base.KeysName(), metadata.SumSamples(base.Shards))
 }
 
 // openKeys opens the keys table of that many samples.
@@ -146,7 +146,7 @@ func (s *keyStream) close() {
 }
 
 // refuseDuplicates yields the entries, and an error at a key that is in two shards.
-func (w *Writer) refuseDuplicates(ctx context.Context, m *sections.Manifest,
+func (w *Writer) refuseDuplicates(ctx context.Context, m *metadata.Manifest,
 	keys iter.Seq2[samplekey.Entry, error]) iter.Seq2[samplekey.Entry, error] {
 	return func(yield func(samplekey.Entry, error) bool) {
 		var last samplekey.Entry
@@ -167,7 +167,7 @@ func (w *Writer) refuseDuplicates(ctx context.Context, m *sections.Manifest,
 
 // differ returns an error if two entries with one hash have one key: among 10^9 keys some pair may
 // share a hash by chance.
-func (w *Writer) differ(ctx context.Context, m *sections.Manifest, x, y samplekey.Entry) error {
+func (w *Writer) differ(ctx context.Context, m *metadata.Manifest, x, y samplekey.Entry) error {
 	a, shardA, err := w.keyOf(ctx, m, x.Number)
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (w *Writer) differ(ctx context.Context, m *sections.Manifest, x, y sampleke
 }
 
 // keyOf reads the key of a sample number from the index of its shard.
-func (w *Writer) keyOf(ctx context.Context, m *sections.Manifest, number uint64) (key, shard string, err error) {
+func (w *Writer) keyOf(ctx context.Context, m *metadata.Manifest, number uint64) (key, shard string, err error) {
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		if number >= s.Samples {

@@ -5,13 +5,13 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 )
 
 // keysTable puts the keys table of a generation where one is needed, and returns its hash: none is
 // where all keys are numbered, nor after a generation that lacks one though its keys are not.
-func (w *Writer) keysTable(ctx context.Context, m *sections.Manifest) (format.Hash, error) {
+func (w *Writer) keysTable(ctx context.Context, m *metadata.Manifest) (format.Hash, error) {
 	base := w.base()
 	has := base != nil && base.Keys != (format.Hash{})
 	if base != nil && !has && !allNumbered(base.Shards) {
@@ -37,14 +37,14 @@ func (w *Writer) keysTable(ctx context.Context, m *sections.Manifest) (format.Ha
 
 // distinct refuses a key that two samples have, where all keys are numbered. The keys of removed
 // samples are free.
-func distinct(m *sections.Manifest) error {
+func distinct(m *metadata.Manifest) error {
 	var all samplekey.Ranges
 	first := uint64(0)
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		at := first
 		for _, r := range s.Numbered {
-			all = append(all, without(r, at, sections.Within(m.Removed, at, at+r.Count))...)
+			all = append(all, without(r, at, metadata.Within(m.Removed, at, at+r.Count))...)
 			at += r.Count
 		}
 		first += s.Samples

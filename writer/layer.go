@@ -12,7 +12,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -156,7 +156,7 @@ func newLayerSource(ctx context.Context, store, base objstore.Store, opt *LayerO
 	if number := s.at[len(s.m.Shards)]; number > math.MaxInt64/1024 || uint64(len(s.m.Shards)) > math.MaxUint32 {
 		return nil, fmt.Errorf("%w: a base of %d samples in %d shards", format.ErrTooLarge, number, len(s.m.Shards))
 	}
-	s.base = &sections.Base{Replaces: slices.Compact(slices.Sorted(slices.Values(opt.Replaces)))}
+	s.base = &metadata.Base{Replaces: slices.Compact(slices.Sorted(slices.Values(opt.Replaces)))}
 	if err := s.follow(ctx, store, &s.base.Replaces); err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func newLayerSource(ctx context.Context, store, base objstore.Store, opt *LayerO
 // covers makes the layer one of the first shards of the base, up to the shard last.
 func (s *layerSource) covers(last int) {
 	s.shard, s.last = s.first, last
-	s.base = sections.BaseOf(s.m, last, s.base.Replaces)
+	s.base = metadata.BaseOf(s.m, last, s.base.Replaces)
 }
 
 // takes sets the source of the rows.
@@ -262,12 +262,12 @@ func FollowBase(ctx context.Context, store, base objstore.Store) (*Result, error
 			}
 		}
 		tables := ""
-		res, err := change(ctx, store, "", "remove", func(m *sections.Manifest) error {
+		res, err := change(ctx, store, "", "remove", func(m *metadata.Manifest) error {
 			if err := fitsBase(m, of); err != nil {
 				return err
 			}
 			tables = m.Parent
-			m.Removed = union(sections.Within(of.Removed, 0, m.Base.Samples), m.Purged)
+			m.Removed = union(metadata.Within(of.Removed, 0, m.Base.Samples), m.Purged)
 			return nil
 		})
 		if err == nil || n == attempts || !again(ctx, store, tables, err) {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/keysort"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/spill"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/sys/keysort"
+	"github.com/shardtool/shardtool/internal/sys/spill"
 )
 
 // intake reads rows of a source and passes their records on, in their order. Payloads that are not

@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -116,7 +116,7 @@ func InspectLayer(ctx context.Context, store, base objstore.Store) (*LayerInfo, 
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", base, err)
 	}
-	l.Samples = sections.SumSamples(of.Shards)
+	l.Samples = metadata.SumSamples(of.Shards)
 	var now current
 	sum, err := now.read(ctx, store)
 	if err == nil && sum == nil {
@@ -164,18 +164,18 @@ func InspectLayer(ctx context.Context, store, base objstore.Store) (*LayerInfo, 
 			l.Clashes = append(l.Clashes, a.Name)
 		}
 	}
-	want := union(sections.Within(of.Removed, 0, m.Base.Samples), m.Purged)
+	want := union(metadata.Within(of.Removed, 0, m.Base.Samples), m.Purged)
 	all := union(want, m.Removed)
 	l.Behind = 2*len(all) - len(want) - len(m.Removed)
 	return l, nil
 }
 
 // fitsBase returns an error that wraps ErrNotLayer unless a manifest is of a layer of a data set.
-func fitsBase(m, of *sections.Manifest) error {
+func fitsBase(m, of *metadata.Manifest) error {
 	switch b := m.Base; {
 	case b == nil:
 		return fmt.Errorf("%w: it is a data set of its own", ErrNotLayer)
-	case int(b.Shards) != len(m.Shards) || b.Samples != sections.SumSamples(m.Shards):
+	case int(b.Shards) != len(m.Shards) || b.Samples != metadata.SumSamples(m.Shards):
 		return fmt.Errorf("%w: it has %d shards, and says %d", format.ErrCorrupt, len(m.Shards), b.Shards)
 	default:
 		return madeFor(of, b)
@@ -184,8 +184,8 @@ func fitsBase(m, of *sections.Manifest) error {
 
 // madeFor returns an error that wraps ErrNotLayer unless a data set begins with the shards that a
 // layer was made for.
-func madeFor(of *sections.Manifest, b *sections.Base) error {
-	if int(b.Shards) > len(of.Shards) || sections.BaseOf(of, int(b.Shards), nil).Digest != b.Digest {
+func madeFor(of *metadata.Manifest, b *metadata.Base) error {
+	if int(b.Shards) > len(of.Shards) || metadata.BaseOf(of, int(b.Shards), nil).Digest != b.Digest {
 		return fmt.Errorf("%w: it was made for a data set with the digest %s: make it again, over this one",
 			ErrNotLayer, format.DigestString(b.Digest))
 	}
@@ -221,12 +221,12 @@ func RemoveLayer(ctx context.Context, store, base objstore.Store, own bool) (*Pr
 
 // removable returns an error that wraps ErrNotLayer unless a store has a layer of a data set, or
 // what is left of one, and nothing else that a Writer put. m is what is published there, or nil.
-func removable(ctx context.Context, store, base objstore.Store, m *sections.Manifest, own bool) error {
+func removable(ctx context.Context, store, base objstore.Store, m *metadata.Manifest, own bool) error {
 	of, err := openBase(ctx, base)
 	if err != nil {
 		return fmt.Errorf("%v: %w", base, err)
 	}
-	fits := func(m *sections.Manifest) error {
+	fits := func(m *metadata.Manifest) error {
 		switch {
 		case m.Base == nil:
 			return fmt.Errorf("%w: it is a data set of its own", ErrNotLayer)
@@ -312,8 +312,8 @@ func CheckLayer(ctx context.Context, store, base objstore.Store) error {
 }
 
 // sameSamples compares the blocks and keys of two shards whose first sample has the number first.
-func sameSamples(base, layer *sections.ShardIndex, first uint64, removed []uint64) error {
-	blocks := func(ix *sections.ShardIndex) (counts []uint32) {
+func sameSamples(base, layer *metadata.ShardIndex, first uint64, removed []uint64) error {
+	blocks := func(ix *metadata.ShardIndex) (counts []uint32) {
 		for _, r := range ix.Rows {
 			if r.Samples > 0 {
 				counts = append(counts, r.Samples)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -113,7 +113,7 @@ func (s *layerSource) Split(part, _ int) error {
 }
 
 // describe completes the manifest of a part.
-func (s *layerSource) describe(m *sections.Manifest) {
+func (s *layerSource) describe(m *metadata.Manifest) {
 	m.Base = s.base
 	begin := s.at[s.shard-1]
 	for _, n := range s.purged {
@@ -135,14 +135,14 @@ func (s *partSet) settles(base objstore.Store) (*layerSource, error) {
 	l := &layerSource{layerBase: &layerBase{store: base, base: of}}
 	shards, number := 0, uint64(0)
 	if m := s.prior.manifest; m != nil && s.common["mode"] == ModeAppend.String() {
-		shards, number = len(m.Shards), sections.SumSamples(m.Shards)
+		shards, number = len(m.Shards), metadata.SumSamples(m.Shards)
 		l.first = shards
 	}
 	for _, m := range s.parts {
 		for _, n := range m.Purged {
 			l.purged = append(l.purged, number+n)
 		}
-		shards, number = shards+len(m.Shards), number+sections.SumSamples(m.Shards)
+		shards, number = shards+len(m.Shards), number+metadata.SumSamples(m.Shards)
 	}
 	if shards != int(of.Shards) || number != of.Samples {
 		return nil, fmt.Errorf("%w: the parts have %d samples in %d shards, and the data set %d in %d",

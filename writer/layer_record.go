@@ -11,9 +11,9 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/damage"
-	"github.com/shardtool/shardtool/internal/tarblock"
-	"github.com/shardtool/shardtool/writer/internal/stack"
+	"github.com/shardtool/shardtool/internal/format/damage"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
+	"github.com/shardtool/shardtool/writer/internal/stacker"
 )
 
 // Rows of a layer are written to temporary files while they are sorted. A record is the number of
@@ -125,7 +125,7 @@ func (r *layerRow) members() (n int64) {
 }
 
 // layouts numbers the layouts of rows that can be stacked, from 1.
-type layouts []*stack.Stack
+type layouts []*stacker.Stack
 
 // mostLayouts bounds the layouts that are told apart: rows of a later one are not stacked.
 const mostLayouts = 1000
@@ -155,7 +155,7 @@ func (l *layouts) of(r *layerRow) uint32 {
 		return 0
 	}
 	// Files of another length can hold the same array.
-	if n := slices.IndexFunc(*l, func(o *stack.Stack) bool { return o.Layout.Equal(st.Layout) }); n >= 0 {
+	if n := slices.IndexFunc(*l, func(o *stacker.Stack) bool { return o.Layout.Equal(st.Layout) }); n >= 0 {
 		return uint32(n) + 1
 	}
 	*l = append(*l, st)

@@ -16,25 +16,25 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/extsort"
-	"github.com/shardtool/shardtool/internal/keysort"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/stacked"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/format/stacked"
+	"github.com/shardtool/shardtool/internal/sys/extsort"
+	"github.com/shardtool/shardtool/internal/sys/keysort"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/internal/stack"
+	"github.com/shardtool/shardtool/writer/internal/stacker"
 )
 
 // layerBase is the data set that a layer is written for, as it was when the run began.
 type layerBase struct {
 	store objstore.Store
-	m     *sections.Manifest
-	base  *sections.Base
+	m     *metadata.Manifest
+	base  *metadata.Base
 	first int      // shards that the layer covers before this run
 	at    []uint64 // the number of the first sample of each shard, and the number of all samples
 }
 
-func layerBaseOf(store objstore.Store, m *sections.Manifest) *layerBase {
+func layerBaseOf(store objstore.Store, m *metadata.Manifest) *layerBase {
 	b, number := &layerBase{store: store, m: m}, uint64(0)
 	for i := range m.Shards {
 		b.at = append(b.at, number)
@@ -44,7 +44,7 @@ func layerBaseOf(store objstore.Store, m *sections.Manifest) *layerBase {
 	return b
 }
 
-func openBase(ctx context.Context, store objstore.Store) (*sections.Manifest, error) {
+func openBase(ctx context.Context, store objstore.Store) (*metadata.Manifest, error) {
 	var now current
 	sum, err := now.read(ctx, store)
 	if err == nil && sum == nil {
@@ -59,7 +59,7 @@ func (b *layerBase) shardOf(number uint64) int {
 }
 
 // index reads the index of a shard of the base.
-func (b *layerBase) index(ctx context.Context, shard int) (*sections.ShardIndex, error) {
+func (b *layerBase) index(ctx context.Context, shard int) (*metadata.ShardIndex, error) {
 	s := &b.m.Shards[shard]
 	ix, err := loadEntry(ctx, b.store, s)
 	if err != nil {
@@ -182,7 +182,7 @@ type openLayerShard struct {
 	keys  []string // as the layer has them
 	empty map[int]bool
 	ends  []uint64 // the number after each block
-	stack *stack.Stack
+	stack *stacker.Stack
 	how   keysOf
 	zero  []Field // the row of a removed sample in a stacked shard
 }
@@ -412,7 +412,7 @@ func (s *layerSource) begin(ctx context.Context) error {
 	o := &openLayerShard{empty: map[int]bool{}, ends: make([]uint64, 0, base.Blocks)}
 	o.keys = slices.Clone(ix.Keys.Slice())
 	var clear []int
-	for _, n := range sections.Within(s.m.Removed, first, first+base.Samples) {
+	for _, n := range metadata.Within(s.m.Removed, first, first+base.Samples) {
 		if !gone(s.m.Purged, n) {
 			clear = append(clear, int(n-first))
 		}
@@ -492,7 +492,7 @@ func (s *layerSource) checkSize() error {
 
 // stacks settles that the shard is stacked, unless a block would be too long, and how keys are
 // stored.
-func (o *openLayerShard) stacks(st *stack.Stack, first uint64, largest uint32) {
+func (o *openLayerShard) stacks(st *stacker.Stack, first uint64, largest uint32) {
 	width, how, at := 0, keysNumbered, first
 	for _, end := range o.ends {
 		var ranges samplekey.Ranges
@@ -586,7 +586,7 @@ func (s *layerSource) end(ctx context.Context) error {
 
 // begins returns how the shard of the sample that Next returned last is stored: its stack, or nil
 // for an ordinary one.
-func (s *layerSource) begins() (*stack.Stack, keysOf) { return s.open.stack, s.open.how }
+func (s *layerSource) begins() (*stacker.Stack, keysOf) { return s.open.stack, s.open.how }
 
 // ends reports what ends after that sample.
 func (s *layerSource) ends() (block, shard bool) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -47,12 +47,12 @@ func (s *layerSource) refresh(ctx context.Context) error {
 
 // sameBase returns an error that wraps ErrLost unless the base still begins with the shards that
 // the layer covers.
-func (s *layerSource) sameBase(now *sections.Manifest) error {
+func (s *layerSource) sameBase(now *metadata.Manifest) error {
 	covered := int(s.base.Shards)
 	if s.m != nil {
 		covered = max(covered, len(s.m.Shards))
 	}
-	if len(now.Shards) < covered || sections.BaseOf(now, int(s.base.Shards), nil).Digest != s.base.Digest {
+	if len(now.Shards) < covered || metadata.BaseOf(now, int(s.base.Shards), nil).Digest != s.base.Digest {
 		return fmt.Errorf("%w: the base %v was packed again meanwhile, and this layer is not one of it: nothing was published", ErrLost, s.store)
 	}
 	return nil
@@ -60,9 +60,9 @@ func (s *layerSource) sameBase(now *sections.Manifest) error {
 
 // adopts notes which samples have nothing in a shard that an earlier run put, because they were
 // removed then.
-func (s *layerSource) adopts(_ context.Context, ix *sections.ShardIndex) error {
+func (s *layerSource) adopts(_ context.Context, ix *metadata.ShardIndex) error {
 	first := s.at[s.shard]
-	for _, n := range sections.Within(s.m.Removed, first, first+uint64(ix.Keys.Len())) {
+	for _, n := range metadata.Within(s.m.Removed, first, first+uint64(ix.Keys.Len())) {
 		if cleared(ix, int(n-first), n) {
 			s.purged = append(s.purged, n)
 		}
@@ -72,7 +72,7 @@ func (s *layerSource) adopts(_ context.Context, ix *sections.ShardIndex) error {
 
 // cleared reports whether a shard of a layer has nothing for a removed sample, whose number is n:
 // it has the key that a purge gives it, and no value.
-func cleared(ix *sections.ShardIndex, place int, n uint64) bool {
+func cleared(ix *metadata.ShardIndex, place int, n uint64) bool {
 	rest, ok := strings.CutPrefix(ix.Keys.At(place), fmt.Sprint(purgedKey, n))
 	if !ok || rest != "" && rest[0] != '-' {
 		return false
@@ -86,7 +86,7 @@ func cleared(ix *sections.ShardIndex, place int, n uint64) bool {
 
 // settle completes the manifest before it is published: the base may have got or lost samples since
 // the run began.
-func (s *layerSource) settle(ctx context.Context, m *sections.Manifest, puts *puts) error {
+func (s *layerSource) settle(ctx context.Context, m *metadata.Manifest, puts *puts) error {
 	now, err := openBase(ctx, s.store)
 	if err == nil {
 		err = s.sameBase(now)
@@ -100,12 +100,12 @@ func (s *layerSource) settle(ctx context.Context, m *sections.Manifest, puts *pu
 		return err
 	}
 	m.Purged = union(m.Purged, s.purged)
-	m.Removed = union(union(m.Removed, m.Purged), sections.Within(now.Removed, 0, s.base.Samples))
+	m.Removed = union(union(m.Removed, m.Purged), metadata.Within(now.Removed, 0, s.base.Samples))
 	return nil
 }
 
 // clear rewrites the shards of this run that hold samples which were purged from the base.
-func (s *layerSource) clear(ctx context.Context, m *sections.Manifest, purged []uint64, puts *puts) error {
+func (s *layerSource) clear(ctx context.Context, m *metadata.Manifest, purged []uint64, puts *puts) error {
 	all := &rewriting{store: puts.store, puts: puts, purged: m.Purged, memory: 1 << 30, cursors: true}
 	first := uint64(0)
 	for i := range m.Shards {
@@ -115,7 +115,7 @@ func (s *layerSource) clear(ctx context.Context, m *sections.Manifest, purged []
 		if i < s.first {
 			continue
 		}
-		for _, n := range sections.Within(purged, t.first, first) {
+		for _, n := range metadata.Within(purged, t.first, first) {
 			if !gone(m.Purged, n) {
 				t.clear = append(t.clear, int(n-t.first))
 			}
@@ -125,7 +125,7 @@ func (s *layerSource) clear(ctx context.Context, m *sections.Manifest, purged []
 		}
 		r := &rewrite{of: all, shardTodo: t, was: was}
 		err := r.load(ctx)
-		var e *sections.ShardEntry
+		var e *metadata.ShardEntry
 		if err == nil {
 			e, err = r.write(ctx)
 		}
@@ -161,7 +161,7 @@ type leftovers struct {
 
 // leftoversOf finds the shards in the store of a layer that its current generation m, nil where
 // there is none, does not name, and that hold one of the purged samples.
-func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *sections.Manifest,
+func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *metadata.Manifest,
 	purged []uint64) (*leftovers, error) {
 	all, err := listPresent(ctx, store, "")
 	if err != nil {
@@ -173,10 +173,10 @@ func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *se
 	}
 	var shards []string
 	for _, name := range all.names() {
-		if _, err := sections.ShardFormat(name); err != nil || keep[name] || !likeOurs(name) {
+		if _, err := metadata.ShardFormat(name); err != nil || keep[name] || !likeOurs(name) {
 			continue
 		}
-		info := sections.ShardInfo{Name: name}
+		info := metadata.ShardInfo{Name: name}
 		found, ok, err := b.holds(ctx, store, info.IndexObject(), purged)
 		switch {
 		case err != nil:
@@ -196,7 +196,7 @@ func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *se
 		if err != nil && !notOurs(err) {
 			return nil, err
 		}
-		if err == nil && slices.ContainsFunc(of.Shards, func(s sections.ShardEntry) bool { return holds[s.Name] }) {
+		if err == nil && slices.ContainsFunc(of.Shards, func(s metadata.ShardEntry) bool { return holds[s.Name] }) {
 			l.holds = append(l.holds, name)
 		}
 	}
@@ -213,7 +213,7 @@ func (b *layerBase) holds(ctx context.Context, store objstore.Store, index strin
 		return false, false, err
 	}
 	first := b.at[shard]
-	for _, n := range sections.Within(purged, first, first+uint64(ix.Keys.Len())) {
+	for _, n := range metadata.Within(purged, first, first+uint64(ix.Keys.Len())) {
 		found = found || !cleared(ix, int(n-first), n)
 	}
 	return found, true, nil
@@ -222,7 +222,7 @@ func (b *layerBase) holds(ctx context.Context, store objstore.Store, index strin
 // match returns the index of a shard and the number of the base's shard for which it was written,
 // by its notes and samples, or by its samples where it was purged and has no notes. The number is
 // negative where there is none.
-func (b *layerBase) match(ctx context.Context, store objstore.Store, index string) (*sections.ShardIndex, int, error) {
+func (b *layerBase) match(ctx context.Context, store objstore.Store, index string) (*metadata.ShardIndex, int, error) {
 	ix, _, err := loadIndex(ctx, store, index)
 	if notOurs(err) {
 		return nil, -1, nil
@@ -258,7 +258,7 @@ func shardOfCursor(meta format.Metadata) (int, bool) {
 // base: by its notes alone where own is set.
 func (b *layerBase) owns(ctx context.Context, store objstore.Store, name string, own bool) (not, err error) {
 	if !strings.HasSuffix(name, format.SidecarSuffix) {
-		name = (&sections.ShardInfo{Name: name}).IndexObject()
+		name = (&metadata.ShardInfo{Name: name}).IndexObject()
 	}
 	ix, shard, err := b.match(ctx, store, name)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
@@ -19,10 +19,10 @@ import (
 func holdsKey(t *testing.T, st objstore.Store, key string) (names []string) {
 	t.Helper()
 	for name, text := range objects(t, st) {
-		if _, err := sections.ShardFormat(name); err == nil && strings.HasSuffix(name, format.TarSuffix) || err != nil && !strings.HasSuffix(name, format.SidecarSuffix) {
+		if _, err := metadata.ShardFormat(name); err == nil && strings.HasSuffix(name, format.TarSuffix) || err != nil && !strings.HasSuffix(name, format.SidecarSuffix) {
 			continue // a plain shard, whose index is its sidecar
 		}
-		tail, more, err := sections.ParseTail(text, int64(len(text)))
+		tail, more, err := metadata.ParseTail(text, int64(len(text)))
 		if err != nil || more != 0 {
 			t.Fatal(name, more, err)
 		}

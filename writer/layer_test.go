@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest"
@@ -116,13 +116,13 @@ func layerRows(t *testing.T, st objstore.Store) (keys []string, fields map[strin
 	}
 }
 
-func tablesAt(t *testing.T, st objstore.Store) *sections.Tables {
+func tablesAt(t *testing.T, st objstore.Store) *metadata.Tables {
 	t.Helper()
 	text, _, err := objstore.ReadAll(t.Context(), st, format.ManifestName, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum, err := sections.DecodeSummary(text)
+	sum, err := metadata.DecodeSummary(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func tablesAt(t *testing.T, st objstore.Store) *sections.Tables {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables, err := sections.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
+	tables, err := metadata.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -437,7 +437,7 @@ func TestLayerPurged(t *testing.T) {
 // TestLayerForged: tables of a base whose checksums are right, and that name other keys, blocks or
 // lengths than the shards have.
 func TestLayerForged(t *testing.T) {
-	build := func(edit func(*sections.Manifest), o testset.Options) (objstore.Store, *testset.Set) {
+	build := func(edit func(*metadata.Manifest), o testset.Options) (objstore.Store, *testset.Set) {
 		st := mem.New()
 		o.Edit, o.BlockSize, o.ShardSize = edit, 4<<10, 16<<10
 		set, err := testset.Build(t.Context(), st, func(yield func(testset.Sample) bool) {
@@ -454,16 +454,16 @@ func TestLayerForged(t *testing.T) {
 	}
 	_, set := build(nil, testset.Options{})
 	for name, c := range map[string]struct {
-		edit func(*sections.Manifest)
+		edit func(*metadata.Manifest)
 		opt  testset.Options
 		is   error
 	}{
-		"other blocks": {edit: func(m *sections.Manifest) {
+		"other blocks": {edit: func(m *metadata.Manifest) {
 			rows := slices.Clone(m.Shards[0].Rows)
 			rows[0].Samples, rows[1].Samples = rows[0].Samples-1, rows[1].Samples+1
 			m.Shards[0].Rows = rows
 		}, is: format.ErrMismatch},
-		"shards exchanged": {edit: func(m *sections.Manifest) {
+		"shards exchanged": {edit: func(m *metadata.Manifest) {
 			m.Shards[0].Name, m.Shards[1].Name = m.Shards[1].Name, m.Shards[0].Name
 		}, is: format.ErrMismatch},
 		"other keys table": {opt: testset.Options{KeyHash: func(key string) uint64 {

@@ -12,8 +12,8 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -21,24 +21,24 @@ import (
 const maxSummary = 64 << 20
 
 // loadSummary reads manifest.json and its version in the store.
-func loadSummary(ctx context.Context, store objstore.Store) (*sections.Summary, objstore.Info, error) {
+func loadSummary(ctx context.Context, store objstore.Store) (*metadata.Summary, objstore.Info, error) {
 	data, info, err := objstore.ReadAll(ctx, store, format.ManifestName, maxSummary)
 	if err != nil {
 		return nil, info, err
 	}
-	sum, err := sections.DecodeSummary(data)
+	sum, err := metadata.DecodeSummary(data)
 	return sum, info, err
 }
 
 // current is the generation that manifest.json names; all zero where there is no data set.
 type current struct {
-	manifest *sections.Manifest
+	manifest *metadata.Manifest
 	tables   string        // object name
 	info     objstore.Info // of manifest.json
 }
 
 // find reads manifest.json; nil where there is none. load reads the tables that it names.
-func (c *current) find(ctx context.Context, store objstore.Store) (*sections.Summary, error) {
+func (c *current) find(ctx context.Context, store objstore.Store) (*metadata.Summary, error) {
 	sum, info, err := loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) {
 		*c = current{}
@@ -53,7 +53,7 @@ func (c *current) find(ctx context.Context, store objstore.Store) (*sections.Sum
 
 // read is find and load. Where another program publishes meanwhile and deletes these tables, it
 // reads again.
-func (c *current) read(ctx context.Context, store objstore.Store) (*sections.Summary, error) {
+func (c *current) read(ctx context.Context, store objstore.Store) (*metadata.Summary, error) {
 	for n := 1; ; n++ {
 		sum, err := c.find(ctx, store)
 		if err != nil || sum == nil {
@@ -79,7 +79,7 @@ func (c *current) next() uint64 {
 }
 
 // loadTotals reads the tables of a generation without their parts.
-func loadTotals(ctx context.Context, store objstore.Store, name string) (t *sections.Tables, err error) {
+func loadTotals(ctx context.Context, store objstore.Store, name string) (t *metadata.Tables, err error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func loadTotals(ctx context.Context, store objstore.Store, name string) (t *sect
 	defer obj.Close()
 	info, err := obj.Info(ctx)
 	if err == nil {
-		t, err = sections.OpenTables(func(p []byte, off int64) error { return obj.ReadAt(ctx, p, off) }, info.Size)
+		t, err = metadata.OpenTables(func(p []byte, off int64) error { return obj.ReadAt(ctx, p, off) }, info.Size)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -97,13 +97,13 @@ func loadTotals(ctx context.Context, store objstore.Store, name string) (t *sect
 
 // loadManifest reads the tables of a generation or of a part. Tables of a generation must have the
 // hash in their name.
-func loadManifest(ctx context.Context, store objstore.Store, name string) (*sections.Manifest, error) {
+func loadManifest(ctx context.Context, store objstore.Store, name string) (*metadata.Manifest, error) {
 	data, _, err := objstore.ReadAll(ctx, store, name, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
 	t, err := tablesOf(data)
-	var m *sections.Manifest
+	var m *metadata.Manifest
 	if err == nil {
 		m, err = t.Load()
 	}
@@ -111,14 +111,14 @@ func loadManifest(ctx context.Context, store objstore.Store, name string) (*sect
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if names.IsTables(name) {
-		err = sections.CheckTables(name, sha256.Sum256(data))
+		err = metadata.CheckTables(name, sha256.Sum256(data))
 	}
 	return m, err
 }
 
 // tablesOf opens tables that are in memory.
-func tablesOf(data []byte) (*sections.Tables, error) {
-	return sections.OpenTables(func(p []byte, off int64) error {
+func tablesOf(data []byte) (*metadata.Tables, error) {
+	return metadata.OpenTables(func(p []byte, off int64) error {
 		if off+int64(len(p)) > int64(len(data)) {
 			return io.ErrUnexpectedEOF
 		}
@@ -128,7 +128,7 @@ func tablesOf(data []byte) (*sections.Tables, error) {
 }
 
 // loadIndex reads the whole index at the end of an object: a shard, or the sidecar of a plain one.
-func loadIndex(ctx context.Context, store objstore.Store, name string) (*sections.ShardIndex, *sections.Tail, error) {
+func loadIndex(ctx context.Context, store objstore.Store, name string) (*metadata.ShardIndex, *metadata.Tail, error) {
 	obj, err := store.Open(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -138,13 +138,13 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*section
 	if err != nil {
 		return nil, nil, err
 	}
-	need := min(info.Size, sections.TailGuess)
+	need := min(info.Size, metadata.TailGuess)
 	for {
 		buf := make([]byte, need)
 		if err := obj.ReadAt(ctx, buf, info.Size-need); err != nil {
 			return nil, nil, err
 		}
-		tail, more, err := sections.ParseTail(buf, info.Size)
+		tail, more, err := metadata.ParseTail(buf, info.Size)
 		if err == nil && more == 0 && tail.Len > need { // only the hot index was read
 			more = tail.Len
 		}
@@ -163,7 +163,7 @@ func loadIndex(ctx context.Context, store objstore.Store, name string) (*section
 }
 
 // loadEntry reads the index of a shard, and compares it with what the tables have of the shard.
-func loadEntry(ctx context.Context, store objstore.Store, s *sections.ShardEntry) (*sections.ShardIndex, error) {
+func loadEntry(ctx context.Context, store objstore.Store, s *metadata.ShardEntry) (*metadata.ShardIndex, error) {
 	ix, tail, err := loadIndex(ctx, store, s.IndexObject())
 	if err == nil && (!slices.Equal(ix.Rows, s.Rows) || uint64(ix.Keys.Len()) != s.Samples) {
 		err = fmt.Errorf("%w: the index has other rows than the tables: the shard was replaced", format.ErrMismatch)
@@ -176,10 +176,10 @@ func loadEntry(ctx context.Context, store objstore.Store, s *sections.ShardEntry
 
 // currentTotals is loadTotals of the current generation, and the name of its tables; the zero value
 // where there is no data set.
-func currentTotals(ctx context.Context, store objstore.Store) (t *sections.Tables, name string, err error) {
+func currentTotals(ctx context.Context, store objstore.Store) (t *metadata.Tables, name string, err error) {
 	sum, _, err := loadSummary(ctx, store)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &sections.Tables{}, "", nil
+		return &metadata.Tables{}, "", nil
 	}
 	if err != nil {
 		return nil, "", err

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -142,7 +142,7 @@ func (w *Writer) putPart(ctx context.Context) (*PartResult, error) {
 	return res, nil
 }
 
-func partResultOf(t *sections.Tables, object string) *PartResult {
+func partResultOf(t *metadata.Tables, object string) *PartResult {
 	return &PartResult{
 		Object: object, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards, Blocks: t.Blocks,
 		Bytes:        t.Bytes,
@@ -182,7 +182,7 @@ func (w *Writer) packedBefore(ctx context.Context) (*PartResult, error) {
 }
 
 // checkPart checks that the objects of a part are in the store as this run put them.
-func (w *Writer) checkPart(ctx context.Context, m *sections.Manifest) error {
+func (w *Writer) checkPart(ctx context.Context, m *metadata.Manifest) error {
 	all, err := listPresent(ctx, w.puts.store, partPrefix(w.opt.Name, m.Generation, w.part))
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func (w *Writer) checkPart(ctx context.Context, m *sections.Manifest) error {
 }
 
 // samePart compares the provenance in a part's manifest with this run.
-func (w *Writer) samePart(object string, t *sections.Tables) error {
+func (w *Writer) samePart(object string, t *metadata.Tables) error {
 	if t.Generation != w.generation || t.Parent != w.prior.tables {
 		return fmt.Errorf("%w: %s was packed to follow %s, and the current generation is %s: remove it with `shardtool prune`", ErrSource, object,
 			generationText(t.Parent), generationText(w.prior.tables))

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/keysort"
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/input/kinds"
+	"github.com/shardtool/shardtool/internal/sys/keysort"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -202,7 +202,7 @@ func (s *partSet) sortKeys(ctx context.Context, w *Writer) error {
 		return nil
 	}
 	for part, m := range s.parts {
-		from, samples := first, sections.SumSamples(m.Shards)
+		from, samples := first, metadata.SumSamples(m.Shards)
 		if first += samples; samples == 0 {
 			continue
 		}

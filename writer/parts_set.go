@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -70,7 +70,7 @@ type partSet struct {
 	prior  current
 	// parts are the parts' manifests, nil for a missing one; common is the metadata that they
 	// share.
-	parts  []*sections.Manifest
+	parts  []*metadata.Manifest
 	common format.Metadata
 }
 
@@ -85,7 +85,7 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 		return nil, fmt.Errorf("%d parts: use 1 to %d", parts, MaxParts)
 	}
 	s := &partSet{report: &PartsReport{Name: name, Parts: parts, Damaged: map[int]string{}},
-		parts: make([]*sections.Manifest, parts)}
+		parts: make([]*metadata.Manifest, parts)}
 	_, err := s.prior.read(ctx, store)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", store, err)
@@ -209,7 +209,7 @@ func (s *partSet) load(ctx context.Context, store objstore.Store) error {
 }
 
 // take keeps the manifest of a part if the store has all of its objects.
-func (s *partSet) take(ctx context.Context, part int, m *sections.Manifest) error {
+func (s *partSet) take(ctx context.Context, part int, m *metadata.Manifest) error {
 	if m.Generation != s.report.Generation || m.Parent != s.prior.tables || m.Meta["part"] != strconv.Itoa(part) {
 		return fmt.Errorf("%w: %s is part %q of generation %d after %s: remove that object, and pack part %d again",
 			ErrSource, s.object(part),
@@ -224,7 +224,7 @@ func (s *partSet) take(ctx context.Context, part int, m *sections.Manifest) erro
 		return nil
 	}
 	s.parts[part] = m
-	s.report.Samples += sections.SumSamples(m.Shards)
+	s.report.Samples += metadata.SumSamples(m.Shards)
 	s.report.Shards += uint64(len(m.Shards))
 	for i := range m.Shards {
 		s.report.Bytes += m.Shards[i].Size

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/build"
+	"github.com/shardtool/shardtool/internal/sys/build"
 )
 
 // plan decides the names and the metadata of a pack's objects.

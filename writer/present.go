@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -33,7 +33,7 @@ func listPresent(ctx context.Context, store objstore.Store, prefix string) (pres
 // faults lists what is wrong with the objects that a generation or a part names: its shards with
 // their sidecars, its keys table and lists, and the objects named in extra. done, when not nil, has
 // the objects that this run put: one whose tag has changed since is read and compared.
-func (all present) faults(ctx context.Context, m *sections.Manifest, done *puts,
+func (all present) faults(ctx context.Context, m *metadata.Manifest, done *puts,
 	extra ...string) (faults []string, err error) {
 	check := func(name string, size int64) error {
 		info, ok := all[name]
@@ -87,7 +87,7 @@ func faultsText(faults []string) string {
 
 // checkObjects checks the objects that manifest.json leads to: another program may have changed
 // them. The error wraps ErrLost and names the objects.
-func (p *puts) checkObjects(ctx context.Context, m *sections.Manifest, tables string) error {
+func (p *puts) checkObjects(ctx context.Context, m *metadata.Manifest, tables string) error {
 	all, err := listPresent(ctx, p.store, "")
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (p *puts) checkObjects(ctx context.Context, m *sections.Manifest, tables st
 
 // besides are the objects of a part other than its shards: the keys table and the list of skipped
 // samples.
-func besides(t *sections.Totals) []string {
+func besides(t *metadata.Totals) []string {
 	names := skippedLists(t)
 	if keys := t.KeysName(); keys != "" {
 		names = append(names, keys)

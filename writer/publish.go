@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -67,7 +67,7 @@ func (w *Writer) publish(ctx context.Context) (*Result, error) {
 }
 
 // publishAfter publishes m after the generation that was current when it was last read.
-func (w *Writer) publishAfter(ctx context.Context, m *sections.Manifest) (_ *Result, err error) {
+func (w *Writer) publishAfter(ctx context.Context, m *metadata.Manifest) (_ *Result, err error) {
 	if w.input.layer != nil { // the base's keys table serves
 		err = w.input.layer.settle(ctx, m, w.puts)
 	} else if m.Keys, err = w.keysTable(ctx, m); err != nil {
@@ -83,7 +83,7 @@ func (w *Writer) publishAfter(ctx context.Context, m *sections.Manifest) (_ *Res
 // rebase makes m, which appends to a generation, follow the current one instead. It reports false
 // where that has other samples: only their removal, return or purge leaves the numbers of the new
 // ones as they are.
-func (w *Writer) rebase(ctx context.Context, m *sections.Manifest) bool {
+func (w *Writer) rebase(ctx context.Context, m *metadata.Manifest) bool {
 	base := w.base()
 	if base == nil {
 		return false
@@ -93,7 +93,7 @@ func (w *Writer) rebase(ctx context.Context, m *sections.Manifest) bool {
 		return false // the error that brought us here is the one to report
 	}
 	same := slices.EqualFunc(base.Shards, now.manifest.Shards,
-		func(a, b sections.ShardEntry) bool { return a.Hash == b.Hash && a.Samples == b.Samples })
+		func(a, b metadata.ShardEntry) bool { return a.Hash == b.Hash && a.Samples == b.Samples })
 	if !same || (base.Keys == format.Hash{}) != (now.manifest.Keys == format.Hash{}) {
 		return false
 	}
@@ -116,7 +116,7 @@ type publication struct {
 
 // put publishes a generation whose other objects are in the store. An error that wraps ErrLost
 // means that another program has published since prior was read, and that nothing was changed.
-func (p *publication) put(ctx context.Context, m *sections.Manifest) (*Result, error) {
+func (p *publication) put(ctx context.Context, m *metadata.Manifest) (*Result, error) {
 	tables, tablesName, t, err := encodeTables(m)
 	if err != nil {
 		return nil, err
@@ -197,8 +197,8 @@ func (w *Writer) checkSkipped() error {
 }
 
 // encodeTables encodes the tables of a generation and reads them back.
-func encodeTables(m *sections.Manifest) (tables []byte, name string, t *sections.Tables, err error) {
-	tables, hash, _, err := sections.EncodeTables(m)
+func encodeTables(m *metadata.Manifest) (tables []byte, name string, t *metadata.Tables, err error) {
+	tables, hash, _, err := metadata.EncodeTables(m)
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -211,7 +211,7 @@ func encodeTables(m *sections.Manifest) (tables []byte, name string, t *sections
 	return tables, names.Tables(hash), t, nil
 }
 
-func resultOf(t *sections.Tables, name string) *Result {
+func resultOf(t *metadata.Tables, name string) *Result {
 	return &Result{
 		Tables: name, Digest: t.Digest, Generation: t.Generation, Samples: t.Samples, Shards: t.Shards,
 		Blocks: t.Blocks,
@@ -231,8 +231,8 @@ func (c *current) result(ctx context.Context, store objstore.Store) (*Result, er
 }
 
 // manifest is the generation without its keys table.
-func (w *Writer) manifest() (*sections.Manifest, error) {
-	m := &sections.Manifest{Totals: sections.Totals{Generation: w.generation, Parent: w.prior.tables}}
+func (w *Writer) manifest() (*metadata.Manifest, error) {
+	m := &metadata.Manifest{Totals: metadata.Totals{Generation: w.generation, Parent: w.prior.tables}}
 	m.Meta = format.Metadata{"tool": toolVersion(), "options": w.options(), "mode": w.opt.Mode.String()}
 	maps.Copy(m.Meta, w.input.meta)
 	if w.fingerprint != "" {
@@ -262,7 +262,7 @@ func (w *Writer) manifest() (*sections.Manifest, error) {
 }
 
 // putSkipped puts the list of this generation and names it in m.
-func (w *Writer) putSkipped(ctx context.Context, m *sections.Manifest) (name string, err error) {
+func (w *Writer) putSkipped(ctx context.Context, m *metadata.Manifest) (name string, err error) {
 	rest := skippedList{more: w.shard.unlisted} // after the last shard
 	for _, l := range w.shard.left {
 		rest.add(l.line)

@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -119,7 +119,7 @@ type PurgedObject struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-func purgedObject(s *sections.ShardInfo) PurgedObject {
+func purgedObject(s *metadata.ShardInfo) PurgedObject {
 	o := PurgedObject{Name: s.Name, Content: format.DigestString(s.Content()), Bytes: s.Size}
 	if s.Plain() {
 		o.Bytes += s.Tail
@@ -346,7 +346,7 @@ func (p *purge) run(ctx context.Context, store objstore.Store) error {
 	m.Purged = m.Removed
 	// Totals of cleared attributes would still count the values; readers add them up from the indexes.
 	m.AttrTotals = slices.DeleteFunc(slices.Clone(m.AttrTotals),
-		func(t sections.AttrTotal) bool { return slices.Contains(p.opt.ClearAttributes, t.Name) })
+		func(t metadata.AttrTotal) bool { return slices.Contains(p.opt.ClearAttributes, t.Name) })
 	p.report.Generation, p.report.Tables = p.prior.manifest.Generation, p.prior.tables
 	todo, err := p.todo()
 	if err == nil {
@@ -386,7 +386,7 @@ func (p *purge) todo() (todo []shardTodo, err error) {
 	for i := range m.Shards {
 		s := &m.Shards[i]
 		t := shardTodo{number: i, first: first}
-		for _, n := range sections.Within(m.Removed, first, first+s.Samples) {
+		for _, n := range metadata.Within(m.Removed, first, first+s.Samples) {
 			if len(p.opt.ClearAttributes) > 0 || !gone(m.Purged, n) {
 				t.clear = append(t.clear, int(n-first))
 			}
@@ -413,7 +413,7 @@ func (p *purge) todo() (todo []shardTodo, err error) {
 }
 
 // shards rewrites all shards to do.
-func (p *purge) shards(ctx context.Context, m *sections.Manifest, todo []shardTodo) error {
+func (p *purge) shards(ctx context.Context, m *metadata.Manifest, todo []shardTodo) error {
 	all := &rewriting{store: p.store, puts: p.puts, purged: p.prior.manifest.Purged, attributes: p.opt.ClearAttributes,
 		memory: p.opt.Memory}
 	for done, t := range todo {
@@ -450,11 +450,11 @@ func (p *purge) shards(ctx context.Context, m *sections.Manifest, todo []shardTo
 }
 
 // keys puts a keys table in which purged samples have the hashes of their new keys.
-func (p *purge) keys(ctx context.Context, m *sections.Manifest) error {
+func (p *purge) keys(ctx context.Context, m *metadata.Manifest) error {
 	if m.Keys == (format.Hash{}) {
 		return nil
 	}
-	samples := sections.SumSamples(m.Shards)
+	samples := metadata.SumSamples(m.Shards)
 	old, err := openKeys(ctx, p.store, m.KeysName(), samples)
 	if err != nil {
 		return err
@@ -516,7 +516,7 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 		return fmt.Errorf("%v: %w", store, err)
 	}
 	h := &holding{store: store, current: sum.Tables, purged: map[format.Hash]map[format.Hash]bool{},
-		all: map[string]*sections.Manifest{}, locked: locked,
+		all: map[string]*metadata.Manifest{}, locked: locked,
 		keys: map[string]bool{}, known: map[uint64]bool{}, shared: map[content]bool{}, dry: p.opt.DryRun,
 		todo: map[string]bool{}}
 	for _, s := range p.report.Shards {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -21,7 +21,7 @@ type holding struct {
 	// purged are the contents of the shards that were purged, by the identity that they were packed
 	// with. A shard with such an identity and another content holds purged samples.
 	purged map[format.Hash]map[format.Hash]bool
-	all    map[string]*sections.Manifest // generations, and parts of them
+	all    map[string]*metadata.Manifest // generations, and parts of them
 	holds  []string                      // names in all that hold the bytes in a shard before its purge
 	// byKey are names in all that hold samples with the keys of purged ones in other shards; searched
 	// have other shards and no such sample.
@@ -115,7 +115,7 @@ func (h *holding) find(ctx context.Context) error {
 		}
 	}
 	for _, name := range others {
-		index := (&sections.ShardInfo{Name: name}).IndexObject()
+		index := (&metadata.ShardInfo{Name: name}).IndexObject()
 		ix, _, err := loadIndex(ctx, h.store, index)
 		if err != nil {
 			return err
@@ -156,10 +156,10 @@ func (h *holding) findOrphans(ctx context.Context, all present) (others []string
 			}
 			continue
 		}
-		if _, err := sections.ShardFormat(name); err != nil {
+		if _, err := metadata.ShardFormat(name); err != nil {
 			continue
 		}
-		index := (&sections.ShardInfo{Name: name}).IndexObject()
+		index := (&metadata.ShardInfo{Name: name}).IndexObject()
 		ix, _, err := loadIndex(ctx, h.store, index)
 		if notOurs(err) {
 			continue
@@ -195,7 +195,7 @@ func noted(meta format.Metadata) (packed, is format.Hash, ok bool) {
 }
 
 // holder reports whether a shard holds bytes of purged samples.
-func (h *holding) holder(s sections.ShardEntry) bool {
+func (h *holding) holder(s metadata.ShardEntry) bool {
 	contents := h.purged[s.Hash]
 	return contents != nil && !contents[s.Content()]
 }
@@ -215,7 +215,7 @@ func (h *holding) delete(ctx context.Context, tag objstore.Info, dry bool) ([]st
 		after := *h.all[h.current]
 		after.Keys = format.Hash{}
 		after.Shards = slices.DeleteFunc(slices.Clone(after.Shards),
-			func(s sections.ShardEntry) bool { return h.todo[s.Name] })
+			func(s metadata.ShardEntry) bool { return h.todo[s.Name] })
 		keepAll(keep, &after)
 	}
 	last := maps.Clone(keep)
@@ -245,7 +245,7 @@ func (h *holding) delete(ctx context.Context, tag objstore.Info, dry bool) ([]st
 	return deleted, nil
 }
 
-func keepAll(keep map[string]bool, m *sections.Manifest) {
+func keepAll(keep map[string]bool, m *metadata.Manifest) {
 	for _, o := range objectsOf(m) {
 		keep[o] = true
 	}
@@ -285,7 +285,7 @@ func (h *holding) written(ctx context.Context, tables, orphans []string, keep ma
 }
 
 // objectsOf are the objects that a generation names.
-func objectsOf(m *sections.Manifest) []string {
+func objectsOf(m *metadata.Manifest) []string {
 	names := besides(&m.Totals)
 	for i := range m.Shards {
 		names = append(names, objectsOfShard(&m.Shards[i].ShardInfo)...)
@@ -294,7 +294,7 @@ func objectsOf(m *sections.Manifest) []string {
 }
 
 // objectsOfShard are the objects of a shard.
-func objectsOfShard(s *sections.ShardInfo) []string {
+func objectsOfShard(s *metadata.ShardInfo) []string {
 	if s.Plain() {
 		return []string{s.Name, s.IndexObject()}
 	}

@@ -10,23 +10,23 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 )
 
 // content identifies the bytes of a shard.
 type content struct{ packed, is format.Hash }
 
-func contentOf(s *sections.ShardEntry) content { return content{s.Hash, s.Content()} }
+func contentOf(s *metadata.ShardEntry) content { return content{s.Hash, s.Content()} }
 
 // learn finds the keys of the samples that earlier purges took out, in the shards before these
 // purges, as far as generations or orphans still have them.
-func (h *holding) learn(ctx context.Context, m *sections.Manifest, orphans []string) error {
+func (h *holding) learn(ctx context.Context, m *metadata.Manifest, orphans []string) error {
 	unknown := map[format.Hash][]int{} // places of purged samples, by the shard as it was packed
 	first := uint64(0)
 	for i := range m.Shards {
 		s := &m.Shards[i]
-		for _, n := range sections.Within(m.Purged, first, first+s.Samples) {
+		for _, n := range metadata.Within(m.Purged, first, first+s.Samples) {
 			if !h.known[n] {
 				unknown[s.Hash] = append(unknown[s.Hash], int(n-first))
 			}
@@ -65,10 +65,10 @@ func (h *holding) learn(ctx context.Context, m *sections.Manifest, orphans []str
 		}
 	}
 	for _, name := range orphans {
-		if _, err := sections.ShardFormat(name); err != nil {
+		if _, err := metadata.ShardFormat(name); err != nil {
 			continue // a sidecar, or a keys table
 		}
-		index := (&sections.ShardInfo{Name: name}).IndexObject()
+		index := (&metadata.ShardInfo{Name: name}).IndexObject()
 		if ix, _, err := loadIndex(ctx, h.store, index); err == nil {
 			if packed, is, ok := noted(ix.Meta); ok {
 				if err := read(index, packed, is); err != nil {
@@ -86,7 +86,7 @@ func (h *holding) learn(ctx context.Context, m *sections.Manifest, orphans []str
 // keyed reports whether a generation has a sample with the key of a purged one, in shards that the
 // current generation does not have. Archives of another tool that have one are added to
 // h.archives: nobody deletes them. others reports whether there are such shards at all.
-func (h *holding) keyed(ctx context.Context, m *sections.Manifest) (holds, others bool, err error) {
+func (h *holding) keyed(ctx context.Context, m *metadata.Manifest) (holds, others bool, err error) {
 	var look []int
 	firsts := make([]uint64, len(m.Shards))
 	first := uint64(0)
@@ -129,7 +129,7 @@ func (h *holding) keyed(ctx context.Context, m *sections.Manifest) (holds, other
 
 // candidates returns the shards that may have one of the keys. It looks in the keys table, or where
 // there is none at the range of keys of each shard.
-func (h *holding) candidates(ctx context.Context, m *sections.Manifest, firsts []uint64, shards []int) ([]int, error) {
+func (h *holding) candidates(ctx context.Context, m *metadata.Manifest, firsts []uint64, shards []int) ([]int, error) {
 	inRange := func(i int) bool {
 		s := &m.Shards[i]
 		for key := range h.keys {
@@ -143,7 +143,7 @@ func (h *holding) candidates(ctx context.Context, m *sections.Manifest, firsts [
 	if m.Keys == (format.Hash{}) || len(shards) == 0 {
 		return shards, nil
 	}
-	table, err := openKeys(ctx, h.store, m.KeysName(), sections.SumSamples(m.Shards))
+	table, err := openKeys(ctx, h.store, m.KeysName(), metadata.SumSamples(m.Shards))
 	if notOurs(err) {
 		return shards, nil
 	}

@@ -12,10 +12,10 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/stacked"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/codec"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/stacked"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -34,9 +34,9 @@ type rewriting struct {
 type rewrite struct {
 	of *rewriting
 	shardTodo
-	was   *sections.ShardEntry
+	was   *metadata.ShardEntry
 	name  string               // of the new shard
-	index *sections.ShardIndex // of the old shard; write changes it
+	index *metadata.ShardIndex // of the old shard; write changes it
 	keys  []string             // the new keys of the samples to clear
 
 	from   objstore.Object
@@ -45,7 +45,7 @@ type rewrite struct {
 	buf    []byte
 	out    *openShard
 	rows   []format.Row
-	hashes [2]sections.ShardHasher // of the blocks before and after
+	hashes [2]metadata.ShardHasher // of the blocks before and after
 	dec    *codec.Decoder
 	enc    *codec.Encoder
 	block  tarblock.Builder
@@ -66,7 +66,7 @@ func (r *rewrite) load(ctx context.Context) error {
 
 // purgedKeys returns the keys that samples of a shard get when they are purged. first is the number
 // of the shard's first sample.
-func purgedKeys(keys *sections.KeyColumn, first uint64, clear []int) (fresh []string) {
+func purgedKeys(keys *metadata.KeyColumn, first uint64, clear []int) (fresh []string) {
 	if len(clear) == 0 {
 		return nil
 	}
@@ -89,7 +89,7 @@ const purgedKey = "removed-sample/"
 
 // has reports whether a sample has a value of an attribute to clear.
 func (r *rewrite) has(sample int) bool {
-	return slices.ContainsFunc(r.index.Attrs, func(a sections.AttrColumn) bool {
+	return slices.ContainsFunc(r.index.Attrs, func(a metadata.AttrColumn) bool {
 		_, ok := a.At(sample)
 		return ok && slices.Contains(r.of.attributes, a.Name)
 	})
@@ -113,7 +113,7 @@ func (r *rewrite) newName() string {
 }
 
 // write puts the new shard, or finds it.
-func (r *rewrite) write(ctx context.Context) (e *sections.ShardEntry, err error) {
+func (r *rewrite) write(ctx context.Context) (e *metadata.ShardEntry, err error) {
 	if e, err = r.adopt(ctx); e != nil || err != nil {
 		return e, err
 	}
@@ -140,7 +140,7 @@ func (r *rewrite) write(ctx context.Context) (e *sections.ShardEntry, err error)
 }
 
 // adopt returns the new shard if an interrupted purge put it.
-func (r *rewrite) adopt(ctx context.Context) (*sections.ShardEntry, error) {
+func (r *rewrite) adopt(ctx context.Context) (*metadata.ShardEntry, error) {
 	ix, e, err := unfinished(ctx, r.of.store, r.name)
 	if ix == nil || err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (r *rewrite) adopt(ctx context.Context) (*sections.ShardEntry, error) {
 }
 
 // entry is the new shard in the tables: it keeps the identity that it was packed with.
-func (r *rewrite) entry(e sections.ShardEntry) *sections.ShardEntry {
+func (r *rewrite) entry(e metadata.ShardEntry) *metadata.ShardEntry {
 	e.Hash, e.Purged = r.was.Hash, e.Hash
 	return &e
 }
@@ -350,7 +350,7 @@ func (r *rewrite) frames(samples uint32) error {
 }
 
 // finish writes the end of the archive and the index.
-func (r *rewrite) finish() (*sections.ShardEntry, error) {
+func (r *rewrite) finish() (*metadata.ShardEntry, error) {
 	ix := r.index
 	ix.ClearSamples(r.clear, r.keys, r.of.attributes)
 	r.hashes[1].AddKeys(ix.Layout, ix.Keys.Ranges())

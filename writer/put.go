@@ -11,7 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/format/codec"
 	"github.com/shardtool/shardtool/objstore"
 )
 

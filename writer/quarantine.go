@@ -9,8 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 )
 
 // The samples that Faults.Skip leaves out are listed, one line of JSON each, in the order of the
@@ -115,7 +115,7 @@ const metaSkippedList = "skipped_list"
 
 // skippedLists are the lists that a generation names. Metadata is free text, so other words are
 // ignored.
-func skippedLists(t *sections.Totals) (lists []string) {
+func skippedLists(t *metadata.Totals) (lists []string) {
 	for _, name := range strings.Fields(t.Meta[metaSkippedList]) {
 		if names.IsSkipped(name) {
 			lists = append(lists, name)

@@ -11,8 +11,8 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -45,7 +45,7 @@ func revise(ctx context.Context, store objstore.Store, tables string, log *slog.
 
 // next is the new generation, equal to the one before until the caller changes it. It keeps
 // the metadata of the pack, so that a commit of parts that is repeated still finds its generation.
-func (r *revision) next(mode string) *sections.Manifest {
+func (r *revision) next(mode string) *metadata.Manifest {
 	m := *r.prior.manifest
 	m.Generation, m.Parent = r.prior.next(), r.prior.tables
 	m.Shards = slices.Clone(m.Shards)
@@ -60,7 +60,7 @@ const metaRevises = "revises"
 
 // publish publishes the new generation. The error wraps ErrLost where another program published
 // since the current generation was read.
-func (r *revision) publish(ctx context.Context, m *sections.Manifest) (*Result, error) {
+func (r *revision) publish(ctx context.Context, m *metadata.Manifest) (*Result, error) {
 	p := publication{store: r.store, puts: r.puts, prior: &r.prior, equal: true, log: r.log}
 	return p.put(ctx, m)
 }
@@ -73,10 +73,10 @@ func (r *revision) publish(ctx context.Context, m *sections.Manifest) (*Result, 
 // Where all of them were removed before, nothing is published, and the result has Already set. A
 // number that no sample has is an error that wraps fs.ErrNotExist.
 func Remove(ctx context.Context, store objstore.Store, tables string, numbers []uint64) (*Result, error) {
-	return change(ctx, store, tables, "remove", func(m *sections.Manifest) error {
+	return change(ctx, store, tables, "remove", func(m *metadata.Manifest) error {
 		m.Removed = union(m.Removed, numbers)
-		if n := len(m.Removed); n > 0 && m.Removed[n-1] >= sections.SumSamples(m.Shards) {
-			return fmt.Errorf("sample number %d of %d: %w", m.Removed[n-1], sections.SumSamples(m.Shards),
+		if n := len(m.Removed); n > 0 && m.Removed[n-1] >= metadata.SumSamples(m.Shards) {
+			return fmt.Errorf("sample number %d of %d: %w", m.Removed[n-1], metadata.SumSamples(m.Shards),
 				fs.ErrNotExist)
 		}
 		return nil
@@ -86,7 +86,7 @@ func Remove(ctx context.Context, store objstore.Store, tables string, numbers []
 // Restore is the inverse of Remove: it publishes a generation in which these samples are back. A
 // sample that was purged cannot return; the error wraps ErrPurged.
 func Restore(ctx context.Context, store objstore.Store, tables string, numbers []uint64) (*Result, error) {
-	return change(ctx, store, tables, "restore", func(m *sections.Manifest) error {
+	return change(ctx, store, tables, "restore", func(m *metadata.Manifest) error {
 		back := slices.Sorted(slices.Values(numbers))
 		for _, n := range back {
 			if gone(m.Purged, n) {
@@ -100,7 +100,7 @@ func Restore(ctx context.Context, store objstore.Store, tables string, numbers [
 
 // change publishes a generation with another list of removed samples, unless the list stays.
 func change(ctx context.Context, store objstore.Store, tables, mode string,
-	edit func(*sections.Manifest) error) (*Result, error) {
+	edit func(*metadata.Manifest) error) (*Result, error) {
 	log := slog.New(slog.DiscardHandler)
 	release, err := hold(ctx, store, mode+" of samples", log)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/tally"
-	"github.com/shardtool/shardtool/writer/internal/stack"
+	"github.com/shardtool/shardtool/internal/input/tally"
+	"github.com/shardtool/shardtool/writer/internal/stacker"
 )
 
 // finished reports whether the current generation is what this pack would publish. The run that
@@ -108,7 +108,7 @@ func (w *Writer) adopt(ctx context.Context) (cursor string, ok bool, err error) 
 	w.countSkipped(skipped, fmt.Errorf("the run before, in %s", name))
 	w.shard.last = nil // as after the run that put the shard
 	if ix.Layout != nil {
-		w.shard.last = stack.Of(ix.Layout)
+		w.shard.last = stacker.Of(ix.Layout)
 	}
 	w.shard.number++
 	w.adoptedLeft = w.adoptedLeft.Plus(tally.RowsOf(left))

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/codec"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
@@ -201,7 +201,7 @@ func TestResumeOtherTool(t *testing.T) {
 	opt := small("d")
 	st := interrupted(t, 50, opt)
 	data := objects(t, st)["d-000000.tar.zst"]
-	tail, _, err := sections.ParseTail(data, int64(len(data)))
+	tail, _, err := metadata.ParseTail(data, int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestResumeOtherTool(t *testing.T) {
 		t.Fatal(err)
 	}
 	ix.Meta["tool"] = "shardtool v99.0.0"
-	other, err := sections.AppendTail(data[:tail.DataSize:tail.DataSize], ix, false)
+	other, err := metadata.AppendTail(data[:tail.DataSize:tail.DataSize], ix, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/input/tally"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 )
 
 // Sample is a key and its fields.

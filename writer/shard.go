@@ -9,7 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -19,8 +19,8 @@ type openShard struct {
 	up      objstore.Upload
 	sum     *xxhash.Digest // of the bytes after the frames, to compare with an existing object
 	size    int64
-	index   sections.IndexBuilder
-	hasher  sections.ShardHasher
+	index   metadata.IndexBuilder
+	hasher  metadata.ShardHasher
 	samples uint64
 	skipped int64 // left out by workers
 	list    skippedList
@@ -60,12 +60,12 @@ func (s *openShard) write(p []byte) error {
 
 // finish writes what follows the blocks, the end of the archive and the index, and returns the
 // shard as the tables have it. content is its identity.
-func (s *openShard) finish(ix *sections.ShardIndex, content format.Hash,
-	plain bool) (e sections.ShardEntry, err error) {
+func (s *openShard) finish(ix *metadata.ShardIndex, content format.Hash,
+	plain bool) (e metadata.ShardEntry, err error) {
 	s.rows = ix.Rows
-	tail, err := sections.AppendTail(nil, ix, plain)
+	tail, err := metadata.AppendTail(nil, ix, plain)
 	if err == nil {
-		err = s.write(sections.EndOfArchive(plain))
+		err = s.write(metadata.EndOfArchive(plain))
 	}
 	if plain {
 		s.sidecar = tail
@@ -75,17 +75,17 @@ func (s *openShard) finish(ix *sections.ShardIndex, content format.Hash,
 	if err != nil {
 		return e, format.Place{Shard: s.name, Block: -1, Offset: s.size}.Wrap(err)
 	}
-	return entryOf(s.name, s.size, ix, int64(len(tail)), sections.HashIndex(tail), content), nil
+	return entryOf(s.name, s.size, ix, int64(len(tail)), metadata.HashIndex(tail), content), nil
 }
 
 // entryOf is a shard as the tables have it: an object of size bytes with an index of tail bytes,
 // whose identity is hash. content is the identity of the shard.
-func entryOf(name string, size int64, ix *sections.ShardIndex, tail int64, hash sections.IndexHash,
-	content format.Hash) sections.ShardEntry {
-	e := sections.ShardEntry{Rows: ix.Rows, ShardInfo: sections.ShardInfo{
+func entryOf(name string, size int64, ix *metadata.ShardIndex, tail int64, hash metadata.IndexHash,
+	content format.Hash) metadata.ShardEntry {
+	e := metadata.ShardEntry{Rows: ix.Rows, ShardInfo: metadata.ShardInfo{
 		Name: name, Size: uint64(size), Tail: uint64(tail), Samples: uint64(ix.Keys.Len()), Rows: uint64(len(ix.Rows)),
 		Hash:  content,
-		Index: sections.IndexTag{Hash: hash}, Foreign: ix.Foreign, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
+		Index: metadata.IndexTag{Hash: hash}, Foreign: ix.Foreign, Layout: ix.Layout, Numbered: ix.Keys.Ranges(),
 	}}
 	for _, r := range ix.Rows {
 		if r.Samples > 0 {
@@ -99,11 +99,11 @@ func entryOf(name string, size int64, ix *sections.ShardIndex, tail int64, hash 
 // unfinished finds a shard that an interrupted run put. ix is nil where there is none, and where a
 // plain shard lacks its sidecar: it is written again, and compared.
 func unfinished(ctx context.Context, store objstore.Store,
-	name string) (ix *sections.ShardIndex, e sections.ShardEntry, err error) {
+	name string) (ix *metadata.ShardIndex, e metadata.ShardEntry, err error) {
 	info, err := store.Stat(ctx, name)
-	var tail *sections.Tail
+	var tail *metadata.Tail
 	if err == nil {
-		ix, tail, err = loadIndex(ctx, store, (&sections.ShardInfo{Name: name}).IndexObject())
+		ix, tail, err = loadIndex(ctx, store, (&metadata.ShardInfo{Name: name}).IndexObject())
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, e, nil
@@ -130,6 +130,6 @@ func (p *puts) shard(ctx context.Context, s *openShard) error {
 	if err != nil || s.sidecar == nil {
 		return err
 	}
-	info := sections.ShardInfo{Name: s.name}
+	info := metadata.ShardInfo{Name: s.name}
 	return p.immutable(ctx, info.IndexObject(), s.sidecar)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader/check"
@@ -113,7 +113,7 @@ func TestIndexFirstReleases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Shards[0].Index.Sidecar = sections.SidecarTag{}
+	m.Shards[0].Index.Sidecar = metadata.SidecarTag{}
 	old := m.Shards[0].IndexObject()
 	tables, name, opened, err := encodeTables(m)
 	if err != nil || old != "t-000000.tar.shidx" || bytes.Contains(tables, []byte("SIDE")) {

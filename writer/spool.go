@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/spill"
+	"github.com/shardtool/shardtool/internal/sys/spill"
 )
 
 // spool collects the bytes of an object that is named by their hash, so that they are produced

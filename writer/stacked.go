@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/shardtool/shardtool/writer/internal/stack"
+	"github.com/shardtool/shardtool/writer/internal/stacker"
 )
 
 // chooseLayout takes the layout that the source asks for.
@@ -15,7 +15,7 @@ func (w *Writer) chooseLayout(src Source) {
 }
 
 // ErrLayout: a sample cannot be stacked, alone or with those before it. LayoutSamples stores it.
-var ErrLayout = stack.ErrRow
+var ErrLayout = stacker.ErrRow
 
 // fit decides how the next sample is stored: it ends the shard where the sample does not fit into
 // it, and learns what rows are from the first sample of a shard.
@@ -48,7 +48,7 @@ func (w *Writer) fit(ctx context.Context, s *Sample) error {
 		return nil
 	}
 	st, err := learn(ctx, s)
-	if err != nil && (w.layout == LayoutStacked || !errors.Is(err, stack.ErrRow)) {
+	if err != nil && (w.layout == LayoutStacked || !errors.Is(err, stacker.ErrRow)) {
 		return err
 	}
 	sh.stack = st
@@ -56,7 +56,7 @@ func (w *Writer) fit(ctx context.Context, s *Sample) error {
 }
 
 // misfit describes a sample that does not fit, by its arrays where they can be read.
-func misfit(ctx context.Context, st *stack.Stack, s *Sample, err error) error {
+func misfit(ctx context.Context, st *stacker.Stack, s *Sample, err error) error {
 	if own, lerr := learn(ctx, s); lerr == nil {
 		return st.Differ(own.Layout, err)
 	} else if errors.Is(lerr, ErrLayout) {
@@ -67,7 +67,7 @@ func misfit(ctx context.Context, st *stack.Stack, s *Sample, err error) error {
 
 // fits reports whether a sample can be a row of the stack. A header of another length may describe
 // the same array.
-func fits(ctx context.Context, st *stack.Stack, s *Sample) error {
+func fits(ctx context.Context, st *stacker.Stack, s *Sample) error {
 	err := st.Fits(len(s.Fields), func(i int) (string, int64) { return s.Fields[i].Name, s.Fields[i].size() })
 	if err == nil {
 		return nil
@@ -79,11 +79,11 @@ func fits(ctx context.Context, st *stack.Stack, s *Sample) error {
 }
 
 // learn reads the headers of a sample's arrays.
-func learn(ctx context.Context, s *Sample) (*stack.Stack, error) {
-	files := make([]stack.File, len(s.Fields))
+func learn(ctx context.Context, s *Sample) (*stacker.Stack, error) {
+	files := make([]stacker.File, len(s.Fields))
 	for i := range s.Fields {
 		f := &s.Fields[i]
-		files[i] = stack.File{Name: f.Name, Size: f.size(), First: f.Data}
+		files[i] = stacker.File{Name: f.Name, Size: f.size(), First: f.Data}
 		if f.Payload == nil {
 			continue
 		}
@@ -97,5 +97,5 @@ func learn(ctx context.Context, s *Sample) (*stack.Stack, error) {
 			return nil, err
 		}
 	}
-	return stack.Learn(files)
+	return stacker.Learn(files)
 }

@@ -5,20 +5,20 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/keysort"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/sys/keysort"
 )
 
 // totals adds up a generation: the emitter fills it shard by shard, Commit from the manifests of
 // parts. It is read once the pipeline has ended.
 type totals struct {
-	entries []sections.ShardEntry // of this generation's own shards
+	entries []metadata.ShardEntry // of this generation's own shards
 	fields  map[string]*format.FieldTotal
 	attrs   map[string]format.AttrKind
 	// values are the totals of integer attributes; nil for one whose total cannot be known, because
 	// an older program wrote a part of the samples.
-	values  map[string]*sections.AttrTotal
+	values  map[string]*metadata.AttrTotal
 	keys    *keysort.Sorter[samplekey.Entry] // (key hash, sample number) of this generation's own samples
 	numbers uint64                           // number of the next sample, counted from the generation appended to
 	// tabled names the shards of parts whose keys were added to keys, numbered ones too; numbered
@@ -31,9 +31,9 @@ type totals struct {
 
 // newTotals returns totals that begin with the totals of base, the generation appended to. base may
 // be nil. The caller closes them.
-func newTotals(opt *Options, base *sections.Manifest) *totals {
+func newTotals(opt *Options, base *metadata.Manifest) *totals {
 	t := &totals{fields: map[string]*format.FieldTotal{}, attrs: map[string]format.AttrKind{},
-		values: map[string]*sections.AttrTotal{}}
+		values: map[string]*metadata.AttrTotal{}}
 	t.lists = newQuarantine(opt.TempDir)
 	t.keys = keysort.New[samplekey.Entry](opt.TempDir, min(64<<20, opt.Memory/4))
 	if base != nil {
@@ -44,7 +44,7 @@ func newTotals(opt *Options, base *sections.Manifest) *totals {
 			t.attrs[a.Name] = a.Kind
 		}
 		t.addValues(base)
-		t.numbers = sections.SumSamples(base.Shards)
+		t.numbers = metadata.SumSamples(base.Shards)
 	}
 	return t
 }
@@ -99,22 +99,22 @@ func (t *totals) attribute(a format.Attribute) error {
 }
 
 // valuesOf returns the total of an attribute; nil if it has none.
-func (t *totals) valuesOf(a format.Attribute) *sections.AttrTotal {
+func (t *totals) valuesOf(a format.Attribute) *metadata.AttrTotal {
 	if a.Kind != format.AttrInteger {
 		return nil
 	}
 	sum, known := t.values[a.Name]
 	if !known {
-		sum = &sections.AttrTotal{Name: a.Name}
+		sum = &metadata.AttrTotal{Name: a.Name}
 		t.values[a.Name] = sum
 	}
 	return sum
 }
 
 // addValues adds the totals of the integer attributes of other samples.
-func (t *totals) addValues(m *sections.Manifest) {
+func (t *totals) addValues(m *metadata.Manifest) {
 	for _, a := range m.Attributes {
-		i := slices.IndexFunc(m.AttrTotals, func(o sections.AttrTotal) bool { return o.Name == a.Name })
+		i := slices.IndexFunc(m.AttrTotals, func(o metadata.AttrTotal) bool { return o.Name == a.Name })
 		switch sum := t.valuesOf(a); {
 		case sum == nil:
 		case i < 0:
@@ -127,7 +127,7 @@ func (t *totals) addValues(m *sections.Manifest) {
 
 // shardKeys gives the samples of a shard the next numbers, and adds their keys to the keys table.
 // Numbered ones are added by numberedKeys, if there is to be a table.
-func (t *totals) shardKeys(keys *sections.KeyColumn) error {
+func (t *totals) shardKeys(keys *metadata.KeyColumn) error {
 	if keys.Ranges() != nil {
 		t.numbers += uint64(keys.Len())
 		return nil
@@ -143,12 +143,12 @@ func (t *totals) shardKeys(keys *sections.KeyColumn) error {
 
 // numberedKeys adds the numbered keys of shards to the keys table. It leaves out shards for which
 // known returns true.
-func (t *totals) numberedKeys(shards []sections.ShardEntry, known func(shard int) bool) error {
+func (t *totals) numberedKeys(shards []metadata.ShardEntry, known func(shard int) bool) error {
 	number := uint64(0)
 	for i := range shards {
 		s := &shards[i]
 		if s.Numbered != nil && !known(i) {
-			keys := sections.NumberedKeys(s.Numbered)
+			keys := metadata.NumberedKeys(s.Numbered)
 			for k, key := range keys.All() {
 				if err := t.keys.Add(samplekey.Entry{Hash: samplekey.Hash(key), Number: number +
 					uint64(k)}); err != nil {
@@ -162,7 +162,7 @@ func (t *totals) numberedKeys(shards []sections.ShardEntry, known func(shard int
 }
 
 // allNumbered reports whether keys are found without a keys table: all are numbered.
-func allNumbered(shards []sections.ShardEntry) bool {
+func allNumbered(shards []metadata.ShardEntry) bool {
 	for i := range shards {
 		if shards[i].Samples > 0 && shards[i].Numbered == nil {
 			return false
@@ -172,7 +172,7 @@ func allNumbered(shards []sections.ShardEntry) bool {
 }
 
 // describe fills in the shards, fields and attributes of m.
-func (t *totals) describe(m *sections.Manifest) {
+func (t *totals) describe(m *metadata.Manifest) {
 	m.Shards = append(m.Shards, t.entries...)
 	for _, name := range slices.Sorted(maps.Keys(t.fields)) {
 		m.Fields = append(m.Fields, *t.fields[name])

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/fieldname"
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/fieldname"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -43,7 +43,7 @@ func Stacked(ctx context.Context, store objstore.Store) (stacked, known bool, er
 // setTypes replaces the kinds that the source has stated in the metadata by the words of the fields
 // that there are, under key. In a generation that appends to base, whose tables are in object, a
 // field keeps its type only as far as base has recorded one.
-func setTypes(m *sections.Manifest, key string, base *sections.Manifest, object string) error {
+func setTypes(m *metadata.Manifest, key string, base *metadata.Manifest, object string) error {
 	stated, err := kinds.Parse(m.Meta, kinds.Key)
 	if stated == nil || err != nil {
 		return err
@@ -83,7 +83,7 @@ func setTypes(m *sections.Manifest, key string, base *sections.Manifest, object 
 // setFeatures keeps the features that the source has stated of the fields that there are. In a
 // generation that appends to base, a field keeps the feature that base has recorded, if the new
 // samples have the same or lack the field.
-func setFeatures(m, base *sections.Manifest) {
+func setFeatures(m, base *metadata.Manifest) {
 	stated := kinds.ParseFeatures(m.Meta)
 	var known kinds.Features
 	if base != nil {
@@ -108,7 +108,7 @@ func setFeatures(m, base *sections.Manifest) {
 // keepLists keeps the features that are lists of files (SPEC 4.6): those that the source has
 // stated, and those of base. Files of which it did not say what they are, are what all extensions
 // say.
-func keepLists(m, base *sections.Manifest, stated, known, kept kinds.Features) {
+func keepLists(m, base *metadata.Manifest, stated, known, kept kinds.Features) {
 	var names, before []string
 	for _, f := range m.Fields {
 		names = append(names, f.Name)
@@ -149,7 +149,7 @@ func keepLists(m, base *sections.Manifest, stated, known, kept kinds.Features) {
 }
 
 // fieldSamples returns how many samples of a generation have each field; none if it is nil.
-func fieldSamples(m *sections.Manifest) map[string]uint64 {
+func fieldSamples(m *metadata.Manifest) map[string]uint64 {
 	out := map[string]uint64{}
 	if m != nil {
 		for _, f := range m.Fields {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/build"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/sys/build"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -31,7 +31,7 @@ func TestPartsOfOtherVersions(t *testing.T) {
 	st = partsOf(t, partsSource, small("d"), 3, 0, 1, 2)
 	res := mustCommit(t, st, writer.CommitOptions{Parts: 3})
 	tables := objects(t, st)[res.Tables]
-	opened, err := sections.OpenTables(func(p []byte, off int64) error { copy(p, tables[off:]); return nil }, int64(len(tables)))
+	opened, err := metadata.OpenTables(func(p []byte, off int64) error { copy(p, tables[off:]); return nil }, int64(len(tables)))
 	if err != nil || !strings.HasPrefix(opened.Meta["tool"], "shardtool 1.0.0") {
 		t.Fatalf("written by %q, %v", opened.Meta["tool"], err)
 	}

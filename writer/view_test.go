@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest"

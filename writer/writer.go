@@ -7,8 +7,8 @@ import (
 	"fmt"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/stacked"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/stacked"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -90,7 +90,7 @@ func CheckTarget(ctx context.Context, store objstore.Store, opt Options) error {
 // allow reads the summary of the current generation, nil if there is none. exists is the error for
 // one that ModeCreate finds.
 func (p *current) allow(ctx context.Context, store objstore.Store,
-	opt *Options) (sum *sections.Summary, exists, err error) {
+	opt *Options) (sum *metadata.Summary, exists, err error) {
 	sum, err = p.find(ctx, store)
 	if err != nil {
 		// Only an object that was read and is damaged is a data set in the way; a missing bucket or

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/writer/internal/stack"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/writer/internal/stacker"
 )
 
 // atShardStart reports whether the next sample begins a shard.
@@ -124,7 +124,7 @@ type shardLayout struct {
 	// stack is what the rows of a stacked shard are; nil in an ordinary one. last is the stack of
 	// the shard before, samples the number of samples so far, and after the place after the last of
 	// them.
-	stack, last *stack.Stack
+	stack, last *stacker.Stack
 	keysAre     keysOf
 	samples     int64
 	after       mark
@@ -137,7 +137,7 @@ type shardLayout struct {
 
 // base is the generation whose shards precede the new ones in what is being written; nil where
 // there is none.
-func (w *Writer) base() *sections.Manifest {
+func (w *Writer) base() *metadata.Manifest {
 	if w.opt.Mode == ModeAppend && w.parts == 0 {
 		return w.prior.manifest
 	}

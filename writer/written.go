@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/format/codec"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -160,7 +160,7 @@ var shardNumber = regexp.MustCompile(`^(-v[0-9]{4,})?(-p[0-9]{4,})?-[0-9]{6,}(-x
 func writtenShard(ctx context.Context, store objstore.Store, info objstore.Info) (bool, error) {
 	index := info.Name
 	if !strings.HasSuffix(index, format.SidecarSuffix) {
-		index = (&sections.ShardInfo{Name: index}).IndexObject()
+		index = (&metadata.ShardInfo{Name: index}).IndexObject()
 	}
 	ix, tail, err := loadIndex(ctx, store, index)
 	if err != nil {

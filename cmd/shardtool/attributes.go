@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -38,7 +38,7 @@ func attrTotals(ctx context.Context, ds *reader.Dataset, view *inspect.Part) ([]
 	return out, err
 }
 
-func totalsOf(ctx context.Context, ds *reader.Dataset, view *inspect.Part) ([]sections.AttrTotal, error) {
+func totalsOf(ctx context.Context, ds *reader.Dataset, view *inspect.Part) ([]metadata.AttrTotal, error) {
 	if view != nil {
 		return view.Totals, nil
 	}
@@ -53,7 +53,7 @@ func printAttributes(ctx context.Context, w io.Writer, ds *reader.Dataset, view 
 	}
 	for _, a := range ds.Info().Attributes {
 		fmt.Fprintf(w, "attribute %s (%v)", shown(a.Name), a.Kind)
-		i := slices.IndexFunc(totals, func(t sections.AttrTotal) bool { return t.Name == a.Name })
+		i := slices.IndexFunc(totals, func(t metadata.AttrTotal) bool { return t.Name == a.Name })
 		if i >= 0 && totals[i].Samples > 0 {
 			fmt.Fprintf(w, ": %s", valuesText(&totals[i]))
 		}
@@ -63,7 +63,7 @@ func printAttributes(ctx context.Context, w io.Writer, ds *reader.Dataset, view 
 }
 
 // valuesText describes the values of an integer attribute.
-func valuesText(t *sections.AttrTotal) string {
+func valuesText(t *metadata.AttrTotal) string {
 	mean, _ := new(big.Rat).SetFrac(t.Sum(), new(big.Int).SetUint64(t.Samples)).Float64()
 	text := fmt.Sprintf("sum %v, mean %.1f, from %d to %d in %s", t.Sum(), mean, t.Min, t.Max,
 		plural(t.Samples, "sample"))

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -192,7 +192,7 @@ func catTar(ctx context.Context, w io.Writer, ds *reader.Dataset, limit int64, b
 		}
 		bar.set(int64(f.FirstSample)+int64(f.Samples), "")
 	}
-	_, err := w.Write(sections.EndOfArchive(true))
+	_, err := w.Write(metadata.EndOfArchive(true))
 	return err
 }
 
@@ -213,7 +213,7 @@ func catPart(w io.Writer, walk tarblock.Walker, samples uint64) error {
 				if _, err := w.Write(block[:end]); err != nil {
 					return err
 				}
-				_, err := w.Write(sections.EndOfArchive(true))
+				_, err := w.Write(metadata.EndOfArchive(true))
 				return err
 			}
 			samples--

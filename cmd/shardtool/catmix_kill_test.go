@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 )
 
 // TestMixKilled kills cat of a mix at random moments and continues from --checkpoint-out: what was

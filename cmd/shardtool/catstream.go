@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
+	"github.com/shardtool/shardtool/internal/order/ledger"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -47,7 +47,7 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 	if advice := costAdvice(&f.order.opt, &info, "--cost-group %d"); advice != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+advice)
 	}
-	s.WarnMixing(ctx, func(v mixing.Verdict) { fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+mixAdvice(v)) })
+	s.WarnMixing(ctx, func(v uniformity.Verdict) { fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+mixAdvice(v)) })
 	if f.order.in != "" && f.order.ended(in.epoch) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in,
 			in.epoch)
@@ -76,7 +76,7 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 		err = fmt.Errorf("%w (--max-skipped allows more)", err)
 	}
 	if err == nil && !f.json && !out.cut {
-		_, err = w.Write(sections.EndOfArchive(true))
+		_, err = w.Write(metadata.EndOfArchive(true))
 	}
 	if err == nil {
 		err = w.Flush()

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/export"

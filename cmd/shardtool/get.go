@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/fieldname"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/fieldname"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -121,7 +121,7 @@ func getFields(ctx context.Context, ds *reader.Dataset, number uint64, w *bufio.
 	if err := (&batchWriter{w: w}).members(s); err != nil {
 		return err
 	}
-	_, err = w.Write(sections.EndOfArchive(true))
+	_, err = w.Write(metadata.EndOfArchive(true))
 	return err
 }
 

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 )

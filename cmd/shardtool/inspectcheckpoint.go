@@ -8,8 +8,8 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/unitplan"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/epochplan"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -32,7 +32,7 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	}
 	fits := fmt.Sprintf("it fits %v, %s; %s%s", ds.Store(), ds.Info().Tables, paramsText(cp.Params),
 		skippedText(cp.Skipped))
-	if u, ok := run.Run.Plan().(*unitplan.Order); ok {
+	if u, ok := run.Run.Plan().(*epochplan.Order); ok {
 		return inspectUnits(cmd, u, f, cp, result, fits)
 	}
 	lanes, err := inspect.Lanes(ctx, ds, plan, cp.Epoch, cp.Position)
@@ -65,7 +65,7 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 
 // inspectUnits prints the place of a checkpoint of units. result and fits are what it has in common
 // with other checkpoints.
-func inspectUnits(cmd *cobra.Command, u *unitplan.Order, f *inspectFlags, cp *order.Checkpoint, result map[string]any,
+func inspectUnits(cmd *cobra.Command, u *epochplan.Order, f *inspectFlags, cp *order.Checkpoint, result map[string]any,
 	fits string) error {
 	count := uint64(0)
 	if cp.Epoch < order.MaxEpochs {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 	"github.com/shardtool/shardtool/reader"
 )
 

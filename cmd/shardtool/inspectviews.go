@@ -7,8 +7,8 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -43,7 +43,7 @@ func viewOf(ds *reader.Dataset) *viewJSON {
 // error that wraps objstore.ErrNoList.
 func listViews(ctx context.Context, ds *reader.Dataset) ([]viewJSON, error) {
 	list := []viewJSON{}
-	for name, err := range views.Names(ctx, ds.Store()) {
+	for name, err := range viewstore.Names(ctx, ds.Store()) {
 		if errors.Is(err, objstore.ErrNoList) {
 			return list, err
 		}
@@ -51,7 +51,7 @@ func listViews(ctx context.Context, ds *reader.Dataset) ([]viewJSON, error) {
 			return nil, err
 		}
 		v := viewJSON{Name: name}
-		label, err := views.Label(ctx, ds.Store(), name)
+		label, err := viewstore.Label(ctx, ds.Store(), name)
 		if err != nil {
 			v.Error = err.Error()
 		} else {

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/shardtool/shardtool/internal/ledger"
+	"github.com/shardtool/shardtool/internal/order/ledger"
 )
 
 // ledgerName is the file beside a checkpoint that names the blocks left out so far.

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/globs"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/input/globs"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -98,7 +98,7 @@ func listShardKeys(ctx context.Context, w *bufio.Writer, ds *reader.Dataset, tak
 }
 
 // listLong prints the samples of one shard, of which the first has the number first.
-func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, first uint64,
+func listLong(w *bufio.Writer, shard string, ix *metadata.ShardIndex, first uint64,
 	takes func(number uint64, key string) bool, asJSON bool, show func(string) string) error {
 	enc := json.NewEncoder(w)
 	at := ix.Cursors([]int{0})[0]
@@ -128,8 +128,8 @@ func listLong(w *bufio.Writer, shard string, ix *sections.ShardIndex, first uint
 			if !ok {
 				continue
 			}
-			line.Attributes[v.Name] = sections.Value(v)
-			fmt.Fprintf(&fields, " %s:%v", v.Name, sections.Value(v))
+			line.Attributes[v.Name] = metadata.Value(v)
+			fmt.Fprintf(&fields, " %s:%v", v.Name, metadata.Value(v))
 		}
 		var err error
 		if asJSON {

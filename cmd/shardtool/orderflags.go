@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/ledger"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/reader/ranks"
@@ -219,8 +219,8 @@ func readCheckpoint(file string) (*reader.Checkpoint, error) {
 }
 
 // mixAdvice is the warning about an order that mixes little, in terms of the command line.
-func mixAdvice(v mixing.Verdict) string {
-	return v.Warning(mixing.Spelling{Memory: "--shuffle-memory %s", Delay: "--delay",
+func mixAdvice(v uniformity.Verdict) string {
+	return v.Warning(uniformity.Spelling{Memory: "--shuffle-memory %s", Delay: "--delay",
 		Shuffle: "pack with --pack-shuffle"}) + "; `shardtool simulate` measures it"
 }
 

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -116,7 +116,7 @@ func (p *linePrinter) end(ctx context.Context, at reader.Place, r *order.Ref) er
 type placer struct {
 	shard int
 	name  string
-	index *sections.ShardIndex // nil until a key is asked for
+	index *metadata.ShardIndex // nil until a key is asked for
 	first uint64               // sample of the shard
 }
 
@@ -146,7 +146,7 @@ func (p *placer) key(ctx context.Context, ds *reader.Dataset, number uint64) (ke
 }
 
 // indexOf returns the index of a shard and the number of its first sample.
-func indexOf(ctx context.Context, ds *reader.Dataset, shard int) (*sections.ShardIndex, uint64, error) {
+func indexOf(ctx context.Context, ds *reader.Dataset, shard int) (*metadata.ShardIndex, uint64, error) {
 	ix, err := ds.Index(ctx, shard)
 	if err != nil {
 		return nil, 0, err

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/ingest"
-	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/input/tally"
 	"github.com/shardtool/shardtool/writer"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/input/tally"
 )
 
 // outputFlags are the flags of how a result is printed, and of whether progress is.

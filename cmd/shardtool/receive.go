@@ -17,8 +17,8 @@ import (
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/receive"
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/format/codec"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )

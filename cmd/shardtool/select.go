@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/viewfile"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
@@ -176,7 +176,7 @@ func parseTemperature(text string) (t [2]int, err error) {
 // carryOver makes a view of an earlier generation anew.
 func (f *selectFlags) carryOver(ctx context.Context, cmd *cobra.Command, arg string, ds *reader.Dataset,
 	spec *curate.Spec) (*viewfile.View, *curate.Report, map[string]string, error) {
-	label, err := views.Label(ctx, ds.Store(), f.name)
+	label, err := viewstore.Label(ctx, ds.Store(), f.name)
 	if err != nil {
 		return nil, nil, nil, err
 	}

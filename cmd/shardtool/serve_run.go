@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/serve"
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/figures/stats"
+	"github.com/shardtool/shardtool/internal/order/ledger"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
@@ -280,8 +280,8 @@ func (s *share) stream(ctx context.Context, o *serve.Opened, q *serve.StartReque
 	if advice := costAdvice(&a.opt, &info, "Order(cost_group=%d)"); advice != "" {
 		warnings.Warn(advice)
 	}
-	stream.WarnMixing(ctx, func(v mixing.Verdict) {
-		warnings.Warn(v.Warning(mixing.Spelling{Memory: "shuffle_memory='%s'", Delay: "delay",
+	stream.WarnMixing(ctx, func(v uniformity.Verdict) {
+		warnings.Warn(v.Warning(uniformity.Spelling{Memory: "shuffle_memory='%s'", Delay: "delay",
 			Shuffle: "shuffle the data when packing it"}))
 	})
 	out.Rank, out.WorldSize, out.Workers = a.opt.Rank, a.opt.World, a.opt.Tuning.Workers

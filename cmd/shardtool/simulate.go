@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/internal/unitplan"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/epochplan"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -83,7 +83,7 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	switch of := run.Run.Plan().(type) {
 	case *mix.Plan:
 		return f.walkMix(cmd, run, of.Mix().Epoch)
-	case *unitplan.Order:
+	case *epochplan.Order:
 		return f.walkUnits(cmd, run, of)
 	}
 	plan, ds := run.Plans[0], run.Sources[0]
@@ -125,7 +125,7 @@ func (f *simulateFlags) options() simulate.Options {
 
 // verdict returns the worse of the verdict on what was walked, and the verdicts of jobs with this
 // order: a job measures the part of a batch that a rank gets, from the middle of an epoch on.
-func (f *simulateFlags) verdict(ctx context.Context, run *openedRun, walked mixing.Verdict) (mixing.Verdict, error) {
+func (f *simulateFlags) verdict(ctx context.Context, run *openedRun, walked uniformity.Verdict) (uniformity.Verdict, error) {
 	worst := walked
 	if walked.VIF > 0 {
 		worst = run.Run.Judge(walked.VIF, walked.Source, run.Plans...)
@@ -149,7 +149,7 @@ func weighted(ds *reader.Dataset) bool {
 }
 
 // walkUnits reports an epoch of units.
-func (f *simulateFlags) walkUnits(cmd *cobra.Command, run *openedRun, u *unitplan.Order) error {
+func (f *simulateFlags) walkUnits(cmd *cobra.Command, run *openedRun, u *epochplan.Order) error {
 	labels, err := readLabels(cmd.Context(), run.Sources[0], f.label)
 	if err != nil {
 		return err

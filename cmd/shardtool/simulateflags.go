@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
-	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -89,7 +89,7 @@ func (f *jobFlags) fill() error {
 	return nil
 }
 
-func readLabels(ctx context.Context, ds *reader.Dataset, attribute string) (*mixing.Labels, error) {
+func readLabels(ctx context.Context, ds *reader.Dataset, attribute string) (*uniformity.Labels, error) {
 	labels, err := simulate.Labels(ctx, ds, attribute)
 	switch {
 	case errors.Is(err, simulate.ErrNoAttribute):

@@ -5,9 +5,9 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/simulate"
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/internal/unitplan"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/epochplan"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -63,7 +63,7 @@ func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Par
 	}
 	if r.Pooled > 0 {
 		fmt.Fprintf(w, "\n%d batches together, as steps see that accumulate gradients: variance inflation %.2f",
-			mixing.Accumulated, r.Pooled)
+			uniformity.Accumulated, r.Pooled)
 	}
 	fmt.Fprintf(w, "\nneighbours with the same label: %.2f%% (a uniform permutation has %.2f%%)\n", 100*r.Adjacency,
 		100*r.Expected)
@@ -72,7 +72,7 @@ func (f *simulateFlags) printMixing(w io.Writer, r *simulate.Report, p order.Par
 }
 
 // printMixAdvice prints a warning if the order mixes little.
-func printMixAdvice(w io.Writer, v mixing.Verdict) {
+func printMixAdvice(w io.Writer, v uniformity.Verdict) {
 	if v.Little() {
 		fmt.Fprintln(w, mixAdvice(v))
 	}
@@ -161,7 +161,7 @@ func printPadding(w io.Writer, samples uint64) {
 }
 
 // printUnits prints an epoch of units.
-func printUnits(w io.Writer, r *simulate.UnitReport, u *unitplan.Order, p units.Params, v mixing.Verdict) {
+func printUnits(w io.Writer, r *simulate.UnitReport, u *epochplan.Order, p units.Params, v uniformity.Verdict) {
 	what := "sequence"
 	if p.Kind == units.Bucket {
 		what = "micro-batch"

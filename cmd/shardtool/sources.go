@@ -13,7 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/ingest"
-	"github.com/shardtool/shardtool/internal/recognise"
+	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )

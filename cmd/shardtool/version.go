@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/build"
+	"github.com/shardtool/shardtool/internal/sys/build"
 )
 
 func newVersion() *cobra.Command {

@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/codec"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -57,14 +57,14 @@ type Options struct {
 	// index does not.
 	Member func(key, field string) string
 	// Edit, when not nil, changes the manifest before its tables are written.
-	Edit func(*sections.Manifest)
+	Edit func(*metadata.Manifest)
 }
 
 // Set is what Build made.
 type Set struct {
-	Manifest *sections.Manifest
+	Manifest *metadata.Manifest
 	Tables   string
-	Summary  *sections.Summary
+	Summary  *metadata.Summary
 	// Keys are the keys of all samples, in storage order.
 	Keys []string
 }
@@ -101,7 +101,7 @@ func Layer(ctx context.Context, store objstore.Store, base *Set, replaces []stri
 	o.NoKeys = true
 	b := newBuilder(ctx, store, o)
 	defer b.encoder.Close()
-	b.manifest.Base = sections.BaseOf(base.Manifest, -1, replaces)
+	b.manifest.Base = metadata.BaseOf(base.Manifest, -1, replaces)
 	keys := base.Keys
 	for i := range base.Manifest.Shards {
 		for _, row := range base.Manifest.Shards[i].Rows {
@@ -144,7 +144,7 @@ func newBuilder(ctx context.Context, store objstore.Store, o Options) *builder {
 	}
 	return &builder{ctx: ctx, store: store, o: o, encoder: codec.NewEncoder(o.Level),
 		totals:   map[string]*format.FieldTotal{},
-		manifest: &sections.Manifest{Totals: sections.Totals{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}}
+		manifest: &metadata.Manifest{Totals: metadata.Totals{Generation: 1, Meta: format.Metadata{"tool": "testset"}}}}
 }
 
 type builder struct {
@@ -152,15 +152,15 @@ type builder struct {
 	store    objstore.Store
 	o        Options
 	encoder  *codec.Encoder
-	manifest *sections.Manifest
+	manifest *metadata.Manifest
 	totals   map[string]*format.FieldTotal
 	keys     []samplekey.Entry
 	all      []string // keys, of all shards
 
 	shard   []byte
 	decoded int
-	index   *sections.IndexBuilder
-	hash    sections.ShardHasher
+	index   *metadata.IndexBuilder
+	hash    metadata.ShardHasher
 	names   []string
 	block   tarblock.Builder
 	samples uint32
@@ -169,7 +169,7 @@ type builder struct {
 
 func (b *builder) add(s Sample) error {
 	if b.index == nil {
-		b.index = &sections.IndexBuilder{}
+		b.index = &metadata.IndexBuilder{}
 	}
 	var sizes []format.FieldSize
 	for _, f := range s.Fields {
@@ -270,16 +270,16 @@ func (b *builder) endShard() error {
 	if b.index == nil {
 		return nil
 	}
-	info := sections.ShardInfo{Samples: uint64(len(b.names)), Blocks: b.blocks, Hash: b.hash.Sum(),
+	info := metadata.ShardInfo{Samples: uint64(len(b.names)), Blocks: b.blocks, Hash: b.hash.Sum(),
 		FirstKey: slices.Min(b.names), LastKey: slices.Max(b.names)}
 	ix := b.index.Finish(format.Metadata{"content": info.Hash.String()})
 	info.Rows = uint64(len(ix.Rows))
-	b.shard = append(b.shard, sections.EndOfArchive(b.o.Plain)...)
-	tail, err := sections.AppendTail(nil, ix, b.o.Plain)
+	b.shard = append(b.shard, metadata.EndOfArchive(b.o.Plain)...)
+	tail, err := metadata.AppendTail(nil, ix, b.o.Plain)
 	if err != nil {
 		return err
 	}
-	info.Tail, info.Index.Hash = uint64(len(tail)), sections.HashIndex(tail)
+	info.Tail, info.Index.Hash = uint64(len(tail)), metadata.HashIndex(tail)
 	stem := fmt.Sprintf("train-%06d", len(b.manifest.Shards))
 	info.Name = stem + format.TarSuffix
 	if !b.o.Plain {
@@ -295,9 +295,9 @@ func (b *builder) endShard() error {
 			return err
 		}
 	}
-	b.manifest.Shards = append(b.manifest.Shards, sections.ShardEntry{ShardInfo: info, Rows: ix.Rows})
+	b.manifest.Shards = append(b.manifest.Shards, metadata.ShardEntry{ShardInfo: info, Rows: ix.Rows})
 	b.shard = nil // the store may keep it
-	b.decoded, b.index, b.hash, b.names, b.blocks = 0, nil, sections.ShardHasher{}, nil, 0
+	b.decoded, b.index, b.hash, b.names, b.blocks = 0, nil, metadata.ShardHasher{}, nil, 0
 	return nil
 }
 
@@ -346,8 +346,8 @@ func keysTable(entries []samplekey.Entry) ([]byte, error) {
 }
 
 // Publish writes a manifest's tables and manifest.json.
-func Publish(ctx context.Context, store objstore.Store, m *sections.Manifest) (*Set, error) {
-	raw, name, _, err := sections.EncodeTables(m)
+func Publish(ctx context.Context, store objstore.Store, m *metadata.Manifest) (*Set, error) {
+	raw, name, _, err := metadata.EncodeTables(m)
 	if err != nil {
 		return nil, err
 	}
@@ -355,7 +355,7 @@ func Publish(ctx context.Context, store objstore.Store, m *sections.Manifest) (*
 	if _, err := objstore.Put(ctx, store, set.Tables, raw, objstore.Condition{}); err != nil {
 		return nil, err
 	}
-	t, err := sections.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
+	t, err := metadata.OpenTables(func(p []byte, off int64) error { copy(p, raw[off:]); return nil }, int64(len(raw)))
 	if err != nil {
 		return nil, err
 	}

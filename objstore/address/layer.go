@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/names"
+	"github.com/shardtool/shardtool/internal/format/names"
 )
 
 // ErrLayer reports what is neither the name of a layer nor an address.

@@ -55,7 +55,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/shardtool/shardtool/internal/hubcache"
+	"github.com/shardtool/shardtool/internal/input/hubcache"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/filelock"
 )

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -151,12 +151,12 @@ func TestMultiset(t *testing.T) {
 func TestAttrTotals(t *testing.T) {
 	for _, more := range []int64{0, 1} {
 		o := testset.Options{BlockSize: 4000, ShardSize: 12_000, Length: func(key string) int64 { return int64(key[2]) }}
-		o.Edit = func(m *sections.Manifest) {
-			sum := sections.AttrTotal{Name: "length"}
+		o.Edit = func(m *metadata.Manifest) {
+			sum := metadata.AttrTotal{Name: "length"}
 			for i := range 60 {
 				sum.Add(int64('0'+i%10) + more*int64(i/59))
 			}
-			m.AttrTotals = []sections.AttrTotal{sum}
+			m.AttrTotals = []metadata.AttrTotal{sum}
 		}
 		r, err := Verify(t.Context(), build(t, o), Options{Deep: true})
 		if err != nil || r.OK() != (more == 0) {

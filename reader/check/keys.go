@@ -10,8 +10,8 @@ import (
 	"sort"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 )
 
 // indexed takes in a shard's index: totals of fields, keys, and what the tables say of them.
@@ -87,12 +87,12 @@ func (v *verifier) addField(more format.FieldTotal) {
 	t.Min, t.Max = min(t.Min, more.Min), max(t.Max, more.Max)
 }
 
-func (v *verifier) addValues(c *sections.AttrColumn) {
+func (v *verifier) addValues(c *metadata.AttrColumn) {
 	if c.Kind != format.AttrInteger {
 		return
 	}
 	if v.values[c.Name] == nil {
-		v.values[c.Name] = &sections.AttrTotal{Name: c.Name}
+		v.values[c.Name] = &metadata.AttrTotal{Name: c.Name}
 	}
 	v.values[c.Name].AddAll(c)
 }
@@ -102,7 +102,7 @@ func (v *verifier) attrTotals(ctx context.Context) {
 	for _, want := range v.c.Tables.AttrTotals {
 		got := v.values[want.Name]
 		if got == nil {
-			got = &sections.AttrTotal{Name: want.Name}
+			got = &metadata.AttrTotal{Name: want.Name}
 		}
 		if *got != want {
 			v.fail(ctx, orderFirst, KindManifest, "",

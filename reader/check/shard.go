@@ -9,8 +9,8 @@ import (
 	"iter"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
@@ -21,15 +21,15 @@ type shardCheck struct {
 	v *verifier
 	s *fetch.Shard
 	// index is nil when it cannot be read; then contents are held against the tables alone.
-	index   *sections.ShardIndex
-	cursors []sections.FieldCursor // a block
+	index   *metadata.ShardIndex
+	cursors []metadata.FieldCursor // a block
 	firsts  []int                  // first sample of each block, in the shard
 	hashes  []format.Hash          // a block
 	bad     bool                   // a block is wrong: then so is the hash of the shard
 
 	// Of a block of several frames, whose bytes the consumer looks at in order.
 	sum     hash.Hash
-	content sections.BlockChecker
+	content metadata.BlockChecker
 }
 
 // deep reads every byte of all shards.
@@ -144,7 +144,7 @@ const maxForeignEnd = 1 << 30
 
 // endOfArchive compares what follows the last block.
 func (v *verifier) endOfArchive(ctx context.Context, s *fetch.Shard) {
-	want := sections.EndOfArchive(s.Plain())
+	want := metadata.EndOfArchive(s.Plain())
 	off := int64(0)
 	for _, r := range s.Rows {
 		off += int64(r.Stored)
@@ -211,7 +211,7 @@ func (v *verifier) checkBlock(f *fetch.Result) error {
 	if c.index == nil {
 		return nil
 	}
-	k := sections.NewBlockChecker(c.cursors[f.Block], f.Samples)
+	k := metadata.NewBlockChecker(c.cursors[f.Block], f.Samples)
 	err := k.Write(f.Decoded)
 	if err == nil {
 		err = k.End()
@@ -239,7 +239,7 @@ func (c *shardCheck) piece(ctx context.Context, r *fetch.Result) {
 	if r.Samples > 0 {
 		c.sum, c.content = sha256.New(), nil
 		if c.index != nil {
-			c.content = sections.NewBlockChecker(c.cursors[r.Block], r.Samples)
+			c.content = metadata.NewBlockChecker(c.cursors[r.Block], r.Samples)
 		}
 	}
 	if c.sum == nil {
@@ -283,7 +283,7 @@ func (c *shardCheck) finish(ctx context.Context) {
 		return
 	}
 	c.v.count(1, 0, 0)
-	var h sections.ShardHasher
+	var h metadata.ShardHasher
 	for _, b := range c.hashes {
 		h.Add(b)
 	}

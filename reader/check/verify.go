@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
@@ -51,7 +51,7 @@ func Verify(ctx context.Context, store objstore.Store, o Options) (*Report, erro
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	v := &verifier{recorder: recorder{stop: stop}, c: c, o: o, told: map[int]bool{},
-		fields: map[string]*format.FieldTotal{}, values: map[string]*sections.AttrTotal{}}
+		fields: map[string]*format.FieldTotal{}, values: map[string]*metadata.AttrTotal{}}
 	return v.run(ctx)
 }
 
@@ -104,7 +104,7 @@ type verifier struct {
 
 	// Of Deep. The goroutine that gives out jobs writes them.
 	fields    map[string]*format.FieldTotal
-	values    map[string]*sections.AttrTotal // of integer attributes
+	values    map[string]*metadata.AttrTotal // of integer attributes
 	keys      multiset                       // of (hash of key, sample number)
 	unindexed int                            // shards whose index could not be read
 	complete  bool                           // all shards were looked at
@@ -121,7 +121,7 @@ func (v *verifier) summary(ctx context.Context) {
 			if raw, err = v.c.Source.ReadWhole(ctx, format.ManifestName, catalog.MaxSummary, anew); err != nil {
 				return err
 			}
-			if stated, err = sections.DecodeSummary(raw); err != nil {
+			if stated, err = metadata.DecodeSummary(raw); err != nil {
 				return err
 			}
 		}
@@ -249,9 +249,9 @@ func (v *verifier) eachShard(ctx context.Context, f func(s *fetch.Shard) bool) (
 // digest compares the identity of the whole with what the tables' shards and rows add up to.
 func (v *verifier) digest(ctx context.Context) {
 	var all bool
-	digest := sections.Digest(int(v.c.Tables.Shards), func(yield func(*sections.ShardEntry) bool) {
+	digest := metadata.Digest(int(v.c.Tables.Shards), func(yield func(*metadata.ShardEntry) bool) {
 		all = v.eachShard(ctx, func(s *fetch.Shard) bool {
-			return yield(&sections.ShardEntry{ShardInfo: *s.ShardInfo, Rows: s.Rows})
+			return yield(&metadata.ShardEntry{ShardInfo: *s.ShardInfo, Rows: s.Rows})
 		})
 	})
 	if !all {

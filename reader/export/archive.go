@@ -13,7 +13,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -42,7 +42,7 @@ func (w *archive) write(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w.Bytes = int64(len(sections.EndOfArchive(true)))
+	w.Bytes = int64(len(metadata.EndOfArchive(true)))
 	for _, r := range rows {
 		w.Bytes += int64(r.Decoded)
 	}
@@ -94,7 +94,7 @@ func (w *archive) content(ctx context.Context, to func([]byte) error) error {
 			return err
 		}
 	}
-	return put(sections.EndOfArchive(true))
+	return put(metadata.EndOfArchive(true))
 }
 
 // object writes an object with the bytes that content gives, or compares them with an existing one:
@@ -175,7 +175,7 @@ func (w *archive) compare(ctx context.Context, info objstore.Info, rows []format
 		return err
 	}
 	defer obj.Close()
-	var all sections.ShardHasher
+	var all metadata.ShardHasher
 	var buf []byte
 	off := int64(0)
 	read := func(n int) error {
@@ -202,7 +202,7 @@ func (w *archive) compare(ctx context.Context, info objstore.Info, rows []format
 		}
 		all.Add(format.Hash(block.Sum(nil)))
 	}
-	if err := read(len(sections.EndOfArchive(true))); err != nil {
+	if err := read(len(metadata.EndOfArchive(true))); err != nil {
 		return err
 	}
 	for _, c := range buf {

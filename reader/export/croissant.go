@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 )
 
 // croissantContext is the context that the specification of Croissant 1.0 gives, without which

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 )
 
 // record is the size of a tar record.
@@ -23,7 +23,7 @@ const daliVersion = "v1.2"
 // for each member, its extension, the offset and size of its payload, and its name. Words are
 // separated by spaces, so names cannot contain any. Removed samples, whose keys are empty, are not
 // in the archive.
-func daliIndex(ix *sections.ShardIndex) ([]byte, error) {
+func daliIndex(ix *metadata.ShardIndex) ([]byte, error) {
 	kept := 0
 	for _, key := range ix.Keys.All() {
 		if key != "" {
@@ -54,7 +54,7 @@ type place struct {
 
 // members finds the places of the samples in an archive without removed samples, whose keys are
 // empty. Of a foreign archive, only the offsets are known.
-func members(ix *sections.ShardIndex) iter.Seq[*place] {
+func members(ix *metadata.ShardIndex) iter.Seq[*place] {
 	return func(yield func(*place) bool) {
 		at := ix.Cursors([]int{0})[0]
 		var s place

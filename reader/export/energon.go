@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 )
 
 // energonNames rejects names that Energon would skip or cannot index (megatron-energon 7.4.1,
 // megatron/energon/flavors/webdataset). It divides names at the first dot after the last slash, as
 // the data set does. That keys differ is for energon prepare to find, which also repairs it.
-func energonNames(ix *sections.ShardIndex) error {
+func energonNames(ix *metadata.ShardIndex) error {
 	for s := range members(ix) {
 		if err := energonName(s.key, s.fields); err != nil {
 			return err

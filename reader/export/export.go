@@ -36,9 +36,9 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/input/kinds"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -94,7 +94,7 @@ type Options struct {
 	// Parallel is the number of shards written concurrently, 1 by default. Each is read with the
 	// data set's Options.Workers and Options.Memory.
 	Parallel int
-	// View is the ID of the view that d was opened to have, see views.Selection.LeftOut. The list
+	// View is the ID of the view that d was opened to have, see viewstore.Selection.LeftOut. The list
 	// has it after the digest, as checkpoints do.
 	View string
 	// Progress, when not nil, is called with the archives and bytes written or found so far, from
@@ -197,7 +197,7 @@ func (e *exporter) names(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		gone := uint64(len(sections.Within(e.d.Info().Removed, first, first+info.Samples)))
+		gone := uint64(len(metadata.Within(e.d.Info().Removed, first, first+info.Samples)))
 		if info.Foreign && gone > 0 && e.o.Form == DALI {
 			return fmt.Errorf("%s: it is an archive of another tool, and samples of it were removed, so the places of its members are not known: "+
 				"pack the data set into another one and export that%w", info.Name, plain.Silent(ErrForm))

@@ -17,8 +17,8 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
@@ -199,7 +199,7 @@ func TestFeaturesHostile(t *testing.T) {
 		"long bytes":   {`{"x.json":{"_type":"Value","dtype":"fixed_size_binary[99999999999999999999]"}}`, "x"},
 		"precision":    {`{"x.json":{"_type":"Value","dtype":"decimal128(99, 2)"}}`, "x"},
 	} {
-		o := testset.Options{Edit: func(m *sections.Manifest) { m.Meta = format.Metadata{kinds.FeaturesKey: c.text} }}
+		o := testset.Options{Edit: func(m *metadata.Manifest) { m.Meta = format.Metadata{kinds.FeaturesKey: c.text} }}
 		d := open(t, build(t, []testset.Sample{{Key: "k", Fields: []testset.Field{{Name: "x.json", Data: []byte("null")}}}}, o))
 		columns, err := columnsOf(t.Context(), d)
 		if err != nil {
@@ -288,7 +288,7 @@ func TestFeaturesCovered(t *testing.T) {
 	base, over := mem.New(), mem.New()
 	of := func(text string) []testset.Field { return []testset.Field{{Name: "x", Data: []byte(text)}} }
 	set, err := testset.Build(t.Context(), base, slices.Values([]testset.Sample{{Key: "k", Fields: of("1")}}), testset.Options{
-		Edit: func(m *sections.Manifest) {
+		Edit: func(m *metadata.Manifest) {
 			m.Meta = format.Metadata{"types": `{"x":"int"}`, kinds.FeaturesKey: `{"x":{"_type":"Value","dtype":"int8"}}`}
 		}})
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/file"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/npy"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/npy"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/internal/testset/programs"
 	"github.com/shardtool/shardtool/objstore"
@@ -55,7 +55,7 @@ func typed(n int) (samples []testset.Sample, o testset.Options) {
 		samples = append(samples, s)
 	}
 	o = packings["zstd"]
-	o.Edit = func(m *sections.Manifest) {
+	o.Edit = func(m *metadata.Manifest) {
 		m.Meta = format.Metadata{
 			"types":   `{"ids.npy":"npy","label.cls":"int","meta.json":"json","score.txt":"float","title.txt":"txt"}`,
 			"classes": `["cat","dog"]`,
@@ -490,7 +490,7 @@ func TestCroissant(t *testing.T) {
 	if len(got.RecordSet) != 7 || shards != open(t, store).NumShards() {
 		t.Errorf("%+v", got)
 	}
-	o.Edit = func(m *sections.Manifest) { m.Meta = format.Metadata{"types": "{"} }
+	o.Edit = func(m *metadata.Manifest) { m.Meta = format.Metadata{"types": "{"} }
 	if _, err := Run(t.Context(), open(t, build(t, samples, o)), mem.New(), Options{Form: croissant}); !errors.Is(err, format.ErrCorrupt) {
 		t.Errorf("types that are no JSON: %v", err)
 	}

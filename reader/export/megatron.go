@@ -9,9 +9,9 @@ import (
 	"math"
 	"os"
 
-	"github.com/shardtool/shardtool/internal/npy"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/spill"
+	"github.com/shardtool/shardtool/internal/format/npy"
+	"github.com/shardtool/shardtool/internal/sys/plain"
+	"github.com/shardtool/shardtool/internal/sys/spill"
 	"github.com/shardtool/shardtool/reader"
 )
 

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 )
 
 // wids reads only the name field of a member's header, as UTF-8: neither the prefix nor the records
@@ -16,7 +16,7 @@ const (
 )
 
 // widsNames rejects samples whose names or sizes wids would read wrong.
-func widsNames(ix *sections.ShardIndex) error {
+func widsNames(ix *metadata.ShardIndex) error {
 	at := ix.Cursors([]int{0})[0]
 	var fields []format.FieldSize
 	for _, key := range ix.Keys.All() {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/figures/stats"
 )
 
 // Streamer has statistics to export, as a reader.Stream has.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/figures/stats"
 )
 
 // counted is a stream with statistics.

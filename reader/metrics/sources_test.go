@@ -3,7 +3,7 @@ package metrics
 import (
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/figures/stats"
 )
 
 // TestSources: the sources of a mix are summed by name over the streams of a rank.

@@ -13,8 +13,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/shardtool/shardtool/internal/cost"
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/cost"
+	"github.com/shardtool/shardtool/internal/order/mix"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )

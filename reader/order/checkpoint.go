@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/shardtool/shardtool/internal/members"
-	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/order/members"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 )
 
 // CheckpointVersion is the version of the checkpoint this package writes where positions count

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/shardtool/shardtool/internal/members"
+	"github.com/shardtool/shardtool/internal/order/members"
 )
 
 // DecodeCheckpoint reads the text of one checkpoint. Blanks and the order of members are free;

@@ -22,7 +22,7 @@ const (
 	leastDelay = 12
 	// Runs of less than enoughBytes are doubled, up to maxJoinedBlocks, where the memory leaves
 	// every lane joinedRuns and the table has leastRuns for it. So many in 96 lanes mix batches of
-	// 1,024 with a variance inflation of 1.3: see package mixing.
+	// 1,024 with a variance inflation of 1.3: see package uniformity.
 	enoughBytes     = 3 << 18
 	maxJoinedBlocks = 8
 	joinedRuns      = 36 + windowExtra

@@ -71,8 +71,8 @@ func (p Params) OneTick() bool { return p.Shuffle && p.Lanes == 1 && p.Head == p
 
 // MixesLittle reports whether the window is small for a global batch: V·W < 1.5·G. Of a data set
 // that is stored class by class, batches then have a class mix that varies noticeably more than the
-// variance of a uniform permutation; see package mixing for figures. More shuffle memory, smaller
-// blocks, or packing in a random order mend it.
+// variance of a uniform permutation; see package uniformity for figures. More shuffle memory,
+// smaller blocks, or packing in a random order mend it.
 func (p Params) MixesLittle(globalBatch int) bool {
 	return p.Shuffle && !p.OneTick() && 2*p.Window() < 3*uint64(max(globalBatch, 0))
 }

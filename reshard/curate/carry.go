@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -75,7 +75,7 @@ func eachChosen(ctx context.Context, d *reader.Dataset, f func(key string, weigh
 		if err != nil {
 			return err
 		}
-		var keys *sections.KeyColumn // read only where a sample of the shard is chosen
+		var keys *metadata.KeyColumn // read only where a sample of the shard is chosen
 		for k := range info.Samples {
 			number, weight := first+k, uint32(0)
 			if v.Subset() {

@@ -15,9 +15,9 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/shardtool/shardtool/internal/view"
-	"github.com/shardtool/shardtool/internal/viewfile"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/view"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -182,7 +182,7 @@ func (m *maker) fits(ctx context.Context, v *viewfile.View) error {
 	v.Compact()
 	t, err := m.d.OrderTable(ctx)
 	if err == nil {
-		_, err = views.Order(v, t.Samples)
+		_, err = viewstore.Order(v, t.Samples)
 	}
 	return err
 }

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/writer"

@@ -12,8 +12,8 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 )
 
 // maxWeight bounds a weight: larger ones are no weights but mistakes.
@@ -100,7 +100,7 @@ func (m *maker) column(ctx context.Context, w []float64) error {
 	if a.Kind == format.AttrLabel {
 		return specf("%w", hint.Optionf("weight", "the attribute %s is a label: weights are numbers", name))
 	}
-	return m.eachShard(ctx, []string{name}, func(first uint64, columns []sections.AttrColumn, samples int) error {
+	return m.eachShard(ctx, []string{name}, func(first uint64, columns []metadata.AttrColumn, samples int) error {
 		if columns[0].Name == "" {
 			return nil
 		}
@@ -180,7 +180,7 @@ func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, []uint64,
 	numbers := map[string]uint32{}
 	var counts []uint64
 	var mu sync.Mutex
-	err := m.eachShard(ctx, []string{name}, func(first uint64, columns []sections.AttrColumn, samples int) error {
+	err := m.eachShard(ctx, []string{name}, func(first uint64, columns []metadata.AttrColumn, samples int) error {
 		c := &columns[0]
 		own := map[uint64]uint32{} // by value as it is stored
 		values, absent := c.Raw()
@@ -213,9 +213,9 @@ func (m *maker) balance(ctx context.Context, chosen []byte) ([]uint32, []uint64,
 	return class, proportions(counts, m.spec.Temperature[0], max(m.spec.Temperature[1], 1)), err
 }
 
-func valueText(c *sections.AttrColumn, i int) string {
+func valueText(c *metadata.AttrColumn, i int) string {
 	v, _ := c.At(i)
-	return fmt.Sprint(sections.Value(v))
+	return fmt.Sprint(metadata.Value(v))
 }
 
 // proportions returns weights of classes with these numbers of samples at temperature p/q, in

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/viewfile"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
 )
 
 func TestWeights(t *testing.T) {
@@ -144,7 +144,7 @@ func TestBalance(t *testing.T) {
 			total += share(n)
 		}
 		for range 2 { // the second time chosen from the view, and stored between
-			made, err := views.Order(v, table.Samples)
+			made, err := viewstore.Order(v, table.Samples)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +199,7 @@ func TestBalanceChosen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := views.Order(few, table.Samples)
+	made, err := viewstore.Order(few, table.Samples)
 	if err != nil {
 		t.Fatal(err)
 	}

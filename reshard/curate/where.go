@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/where"
+	"github.com/shardtool/shardtool/internal/curate/where"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 )
 
 // where evaluates the expression, shard by shard and column by column.
@@ -31,7 +31,7 @@ func (m *maker) where(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	chosen := make([]byte, (m.d.NumSamples()+7)/8)
-	err = m.eachShard(ctx, q.names, func(first uint64, columns []sections.AttrColumn, samples int) error {
+	err = m.eachShard(ctx, q.names, func(first uint64, columns []metadata.AttrColumn, samples int) error {
 		bits := q.eval(columns, samples)
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -46,7 +46,7 @@ func (m *maker) where(ctx context.Context) ([]byte, error) {
 
 // eachShard calls f with columns of every shard, on several goroutines.
 func (m *maker) eachShard(ctx context.Context, names []string,
-	f func(first uint64, columns []sections.AttrColumn, samples int) error) error {
+	f func(first uint64, columns []metadata.AttrColumn, samples int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range m.d.NumShards() {
@@ -146,7 +146,7 @@ func noAttribute(attributes []format.Attribute, name string) string {
 }
 
 // eval returns a bit for each of the samples of a shard.
-func (q *query) eval(columns []sections.AttrColumn, samples int) []uint64 {
+func (q *query) eval(columns []metadata.AttrColumn, samples int) []uint64 {
 	return q.expr.Bits((samples+63)/64, func(i int, into []uint64) {
 		b := &q.conds[i]
 		c := &columns[b.column]
@@ -193,7 +193,7 @@ func (q *query) eval(columns []sections.AttrColumn, samples int) []uint64 {
 }
 
 // evalLabel compares the labels once, and then their numbers.
-func (q *query) evalLabel(i int, c *sections.AttrColumn, values []uint64, into []uint64) {
+func (q *query) evalLabel(i int, c *metadata.AttrColumn, values []uint64, into []uint64) {
 	b := &q.conds[i]
 	labels := c.Labels()
 	holds := make([]bool, len(labels)+1)

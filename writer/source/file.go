@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/shardtool/shardtool/internal/hubcache"
+	"github.com/shardtool/shardtool/internal/input/hubcache"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source/internal/stems"
 )

@@ -17,10 +17,10 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/extsort"
-	"github.com/shardtool/shardtool/internal/fused"
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/input/fused"
+	"github.com/shardtool/shardtool/internal/input/kinds"
+	"github.com/shardtool/shardtool/internal/input/tally"
+	"github.com/shardtool/shardtool/internal/sys/extsort"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )

@@ -8,7 +8,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/shardtool/shardtool/internal/globs"
+	"github.com/shardtool/shardtool/internal/input/globs"
 )
 
 // FuzzListed: a record of the list decodes to itself and sorts correctly, and damage is an error,

@@ -13,9 +13,9 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/fused"
-	"github.com/shardtool/shardtool/internal/globs"
-	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/input/fused"
+	"github.com/shardtool/shardtool/internal/input/globs"
+	"github.com/shardtool/shardtool/internal/input/tally"
 )
 
 // walk lists all folders and stores.

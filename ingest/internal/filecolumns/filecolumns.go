@@ -19,9 +19,9 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/pinned"
-	"github.com/shardtool/shardtool/internal/stream"
+	"github.com/shardtool/shardtool/internal/input/kinds"
+	"github.com/shardtool/shardtool/internal/input/pinned"
+	"github.com/shardtool/shardtool/internal/input/stream"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 )

@@ -10,12 +10,12 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/stacked"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/codec"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/format/stacked"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -45,8 +45,8 @@ func (s *Sample) Field(name string) []byte {
 
 // Set is a data set.
 type Set struct {
-	Summary  *sections.Summary
-	Manifest *sections.Manifest
+	Summary  *metadata.Summary
+	Manifest *metadata.Manifest
 	Digest   format.Hash
 	Samples  []Sample
 }
@@ -89,7 +89,7 @@ func Load(ctx context.Context, store objstore.Store) (*Set, error) {
 		return nil, err
 	}
 	set := &Set{}
-	if set.Summary, err = sections.DecodeSummary(text); err != nil {
+	if set.Summary, err = metadata.DecodeSummary(text); err != nil {
 		return nil, err
 	}
 	tables, _, err := objstore.ReadAll(ctx, store, set.Summary.Tables, maxObject)
@@ -99,7 +99,7 @@ func Load(ctx context.Context, store objstore.Store) (*Set, error) {
 	if name := names.Tables(format.BlockHash(tables)); name != set.Summary.Tables {
 		return nil, fmt.Errorf("tables %s hash to %s", set.Summary.Tables, name)
 	}
-	t, err := sections.OpenTables(func(p []byte, off int64) error {
+	t, err := metadata.OpenTables(func(p []byte, off int64) error {
 		copy(p, tables[off:])
 		return nil
 	}, int64(len(tables)))
@@ -135,7 +135,7 @@ type loader struct {
 }
 
 // object returns the bytes of a shard, the bytes of its tail, and the size for ParseTail.
-func (l *loader) object(e *sections.ShardEntry) (data, tail []byte, size int64, err error) {
+func (l *loader) object(e *metadata.ShardEntry) (data, tail []byte, size int64, err error) {
 	if data, _, err = objstore.ReadAll(l.ctx, l.store, e.Name, maxObject); err != nil {
 		return nil, nil, 0, err
 	}
@@ -158,7 +158,7 @@ func (l *loader) shard(number int) error {
 	if err != nil {
 		return err
 	}
-	tail, more, err := sections.ParseTail(tailBytes, size)
+	tail, more, err := metadata.ParseTail(tailBytes, size)
 	if err != nil || more > int64(len(tailBytes)) {
 		return fmt.Errorf("tail: %d more bytes: %w", more, err)
 	}
@@ -173,7 +173,7 @@ func (l *loader) shard(number int) error {
 		return fmt.Errorf("index and tables differ")
 	}
 	eoa := data[tail.DataLen:tail.DataSize]
-	if !bytes.Equal(eoa, sections.EndOfArchive(e.Plain())) {
+	if !bytes.Equal(eoa, metadata.EndOfArchive(e.Plain())) {
 		return fmt.Errorf("no end of archive")
 	}
 	if lo, hi := ix.Keys.Ends(); lo != e.FirstKey || hi != e.LastKey {
@@ -189,8 +189,8 @@ func (l *loader) shard(number int) error {
 	return nil
 }
 
-func (l *loader) blocks(number int, data []byte, ix *sections.ShardIndex) (format.Hash, error) {
-	var hasher sections.ShardHasher
+func (l *loader) blocks(number int, data []byte, ix *metadata.ShardIndex) (format.Hash, error) {
+	var hasher metadata.ShardHasher
 	sample, block := 0, 0
 	for row := 0; row < len(ix.Rows); block++ {
 		count := int(ix.Rows[row].Samples)
@@ -209,7 +209,7 @@ func (l *loader) blocks(number int, data []byte, ix *sections.ShardIndex) (forma
 			}
 		}
 		hasher.Add(format.BlockHash(decoded))
-		check := sections.NewBlockChecker(ix.Cursors([]int{sample})[0], count)
+		check := metadata.NewBlockChecker(ix.Cursors([]int{sample})[0], count)
 		if err := check.Write(decoded); err != nil {
 			return format.Hash{}, err
 		}
@@ -253,7 +253,7 @@ func (l *loader) blocks(number int, data []byte, ix *sections.ShardIndex) (forma
 }
 
 // ordinary returns a block of rows as an ordinary shard has it.
-func ordinary(ix *sections.ShardIndex, first, count int, decoded []byte) (out []byte, err error) {
+func ordinary(ix *metadata.ShardIndex, first, count int, decoded []byte) (out []byte, err error) {
 	var rows stacked.Block
 	if err := stacked.OpenBlock(&rows, decoded, ix.Layout, uint64(first), count, ix.Keys.Ranges() != nil); err != nil {
 		return nil, err
@@ -296,19 +296,19 @@ func (l *loader) totals() error {
 
 // attrTotals compares the totals of integer attributes with the samples.
 func (l *loader) attrTotals() error {
-	sums := map[string]*sections.AttrTotal{}
+	sums := map[string]*metadata.AttrTotal{}
 	for _, s := range l.set.Samples {
 		for _, a := range s.Attrs {
 			if a.Kind != format.AttrInteger {
 				continue
 			}
 			if sums[a.Name] == nil {
-				sums[a.Name] = &sections.AttrTotal{Name: a.Name}
+				sums[a.Name] = &metadata.AttrTotal{Name: a.Name}
 			}
 			sums[a.Name].Add(a.Integer)
 		}
 	}
-	var want []sections.AttrTotal
+	var want []metadata.AttrTotal
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		want = append(want, *sums[name])
 	}
@@ -334,7 +334,7 @@ func (l *loader) keys() error {
 		return err
 	}
 	numbered := !slices.ContainsFunc(l.set.Manifest.Shards,
-		func(s sections.ShardEntry) bool { return s.Numbered == nil })
+		func(s metadata.ShardEntry) bool { return s.Numbered == nil })
 	if name := l.set.Manifest.KeysName(); numbered && name == "" {
 		return nil
 	}

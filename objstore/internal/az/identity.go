@@ -9,15 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/shardtool/shardtool/objstore/internal/credentials"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
-	"github.com/shardtool/shardtool/objstore/internal/tokens"
 )
 
 // identity is how requests are authorized: by a key, a SAS, a token or not at all.
 type identity struct {
 	key    []byte
 	sas    url.Values
-	tokens *tokens.Source
+	tokens *credentials.Source
 	name   string // what it is, but for tokens
 	from   string // where it was found
 }
@@ -31,11 +31,11 @@ const emulator = "AccountName=devstoreaccount1;BlobEndpoint=http://127.0.0.1:100
 // variables are the ones of the Azure CLI and of the crate object_store.
 func (s *Store) identify(client *http.Client) (err error) {
 	const inAddress = "the address"
-	conn, connName := tokens.Setting("AZURE_STORAGE_CONNECTION_STRING")
-	account, _ := tokens.Setting("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
-	key, keyName := tokens.Setting("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCESS_KEY")
-	sas, sasName := tokens.Setting("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
-	endpoint, _ := tokens.Setting("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+	conn, connName := credentials.Setting("AZURE_STORAGE_CONNECTION_STRING")
+	account, _ := credentials.Setting("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
+	key, keyName := credentials.Setting("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCESS_KEY")
+	sas, sasName := credentials.Setting("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY")
+	endpoint, _ := credentials.Setting("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
 	if conn != "" {
 		c := connection(conn)
 		account, endpoint = c["AccountName"], c["BlobEndpoint"]
@@ -67,7 +67,7 @@ func (s *Store) identify(client *http.Client) (err error) {
 		}
 		s.Secrets.Remember(s.auth.sas.Get("sig"), url.QueryEscape(s.auth.sas.Get("sig")))
 	default:
-		s.auth = identity{tokens: tokens.Microsoft("https://storage.azure.com/", client, &s.Secrets)}
+		s.auth = identity{tokens: credentials.Microsoft("https://storage.azure.com/", client, &s.Secrets)}
 	}
 	return nil
 }

@@ -34,8 +34,8 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/credentials"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
-	"github.com/shardtool/shardtool/objstore/internal/tokens"
 )
 
 // Options configure a store. The zero value is right for Google's servers.
@@ -65,7 +65,7 @@ type Store struct {
 	ranged.Objects
 	base string // scheme and host
 	opts Options
-	auth *tokens.Source // nil for an anonymous store
+	auth *credentials.Source // nil for an anonymous store
 }
 
 var _ objstore.Store = (*Store)(nil)
@@ -101,7 +101,7 @@ func (s *Store) connect() error {
 		if err != nil || !ranged.Private(u) {
 			return errors.New("the endpoint has no TLS, so that others could read the token; give https://, or add anonymous=true")
 		}
-		s.auth = tokens.Google("https://www.googleapis.com/auth/devstorage.read_write", client, &s.Secrets)
+		s.auth = credentials.Google("https://www.googleapis.com/auth/devstorage.read_write", client, &s.Secrets)
 	}
 	s.base = strings.TrimSuffix(o.Endpoint, "/")
 	return nil

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/account"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/figures/account"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/planner"
@@ -30,7 +30,7 @@ type memory struct {
 
 func newMemory(t *testing.T, p order.Params, blocks, perBlock int) *memory {
 	t.Helper()
-	m := &memory{shard: &fetch.Shard{ShardInfo: &sections.ShardInfo{Name: "s.tar", Blocks: uint64(blocks)}}}
+	m := &memory{shard: &fetch.Shard{ShardInfo: &metadata.ShardInfo{Name: "s.tar", Blocks: uint64(blocks)}}}
 	table := order.Table{ShardFirst: []int{0}}
 	for b := range blocks {
 		var buf tarblock.Builder

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 )
 
 // tarBlock returns a block of n samples with two fields each: b holds the sample's name, and a

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/stacked"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/format/stacked"
 )
 
 // rowsOf returns blocks of n rows each, whose rows hold their number in the data set.

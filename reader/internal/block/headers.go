@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 )
 
 // headers are the samples of tar blocks, found by walking over the members' headers.

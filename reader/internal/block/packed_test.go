@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 )
 
 // same compares every sample of a block that was packed with those of the block where it is.

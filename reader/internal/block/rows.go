@@ -2,8 +2,8 @@ package block
 
 import (
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/stacked"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/format/stacked"
 )
 
 // Kind is how the samples of a block are stored: in tar members, or as rows of arrays.

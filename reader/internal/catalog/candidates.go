@@ -3,7 +3,7 @@ package catalog
 import (
 	"context"
 
-	"github.com/shardtool/shardtool/internal/samplekey"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 )
 
 // Candidates returns the shards whose range of keys has room for a key. known is false where that

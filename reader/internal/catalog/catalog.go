@@ -22,9 +22,9 @@ import (
 	"syscall"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/names"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/order"
@@ -37,17 +37,17 @@ const MaxSummary = 16 << 20
 type Catalog struct {
 	Source *fetch.Source
 	Name   string           // of the tables
-	Tables *sections.Tables // loaded as far as Open needs them
+	Tables *metadata.Tables // loaded as far as Open needs them
 	// Object is the tables, and Size its bytes.
 	Object objstore.Object
 	Size   int64
 	// Stated is manifest.json as it was read, and Raw its bytes; nil when a generation was asked for.
-	Stated *sections.Summary
+	Stated *metadata.Summary
 	Raw    []byte
 
 	infos   cache[int, *Part]
 	rows    cache[int, []format.Row]
-	indexes cache[int, *sections.ShardIndex]
+	indexes cache[int, *metadata.ShardIndex]
 	order   cache[struct{}, order.Table]
 	anew    atomic.Int32 // reads of the tables that go past what the store has kept
 
@@ -125,7 +125,7 @@ func (c *Catalog) open(ctx context.Context, tables string, hashed, anew bool) er
 		}
 		return object.ReadAt(c.ctx, p, off)
 	}
-	if c.Tables, err = sections.OpenTables(read, info.Size); err != nil {
+	if c.Tables, err = metadata.OpenTables(read, info.Size); err != nil {
 		return c.inTables(err)
 	}
 	if hashed {
@@ -139,7 +139,7 @@ func (c *Catalog) open(ctx context.Context, tables string, hashed, anew bool) er
 
 // checkName compares the hash of the tables with the one in their name. It does not read their
 // front again, which is all of most tables.
-func (c *Catalog) checkName(read sections.ReadRange) error {
+func (c *Catalog) checkName(read metadata.ReadRange) error {
 	const step = 8 << 20
 	hash, buf := sha256.New(), []byte(nil)
 	for off := int64(0); off < c.Size; off += int64(len(buf)) {
@@ -153,7 +153,7 @@ func (c *Catalog) checkName(read sections.ReadRange) error {
 		}
 		hash.Write(buf)
 	}
-	return sections.CheckTables(c.Name, format.Hash(hash.Sum(nil)))
+	return metadata.CheckTables(c.Name, format.Hash(hash.Sum(nil)))
 }
 
 // readSummary reads manifest.json, which names the tables.
@@ -167,7 +167,7 @@ func (c *Catalog) readSummary(ctx context.Context, anew bool) error {
 	case err != nil:
 		return err
 	}
-	if c.Stated, err = sections.DecodeSummary(raw); err != nil {
+	if c.Stated, err = metadata.DecodeSummary(raw); err != nil {
 		return err
 	}
 	c.Raw, c.Name = raw, c.Stated.Tables
@@ -299,4 +299,4 @@ func (c *Catalog) KeysTable() string {
 }
 
 // Summary returns manifest.json as the tables say it must be.
-func (c *Catalog) Summary() *sections.Summary { return c.Tables.Summary(c.Name) }
+func (c *Catalog) Summary() *metadata.Summary { return c.Tables.Summary(c.Name) }

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/samplekey"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/samplekey"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
@@ -17,10 +17,10 @@ import (
 // a .tar.zst or of the sidecar of a .tar. The rows in it have been compared with the tables'. The
 // key of a removed sample is empty. Indexes are shared and kept, up to a limit: do not write to
 // them.
-func (c *Catalog) Index(ctx context.Context, number int) (*sections.ShardIndex, error) {
+func (c *Catalog) Index(ctx context.Context, number int) (*metadata.ShardIndex, error) {
 	ctx, end := c.Scope(ctx) // a Close in the middle ends the read
 	defer end()
-	ix, err := c.indexes.get(ctx, number, func(ctx context.Context) (*sections.ShardIndex, int64, error) {
+	ix, err := c.indexes.get(ctx, number, func(ctx context.Context) (*metadata.ShardIndex, int64, error) {
 		s, err := c.Shard(ctx, number)
 		if err != nil {
 			return nil, 0, err
@@ -40,8 +40,8 @@ func (c *Catalog) Index(ctx context.Context, number int) (*sections.ShardIndex, 
 // ReadIndex reads a shard's whole index, out of an object that must have the given size unless that
 // is 0. It returns how many bytes it read.
 func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard,
-	size uint64) (ix *sections.ShardIndex, n int, err error) {
-	n, err = c.readCold(ctx, s, size, func(t *sections.Tail, cold []byte) (err error) {
+	size uint64) (ix *metadata.ShardIndex, n int, err error) {
+	n, err = c.readCold(ctx, s, size, func(t *metadata.Tail, cold []byte) (err error) {
 		ix, err = t.DecodeCold(cold)
 		return err
 	})
@@ -50,7 +50,7 @@ func (c *Catalog) ReadIndex(ctx context.Context, s *fetch.Shard,
 
 // readCold reads what ReadIndex does, has decode decode the cold index, and checks the hash of all.
 func (c *Catalog) readCold(ctx context.Context, s *fetch.Shard, size uint64,
-	decode func(t *sections.Tail, cold []byte) error) (n int, err error) {
+	decode func(t *metadata.Tail, cold []byte) error) (n int, err error) {
 	name, whole := IndexObject(s.ShardInfo)
 	begin := int64(whole - s.Tail)
 	err = c.Source.ReadRange(ctx, name, size, begin, int64(s.Tail), func(raw []byte) error {
@@ -71,15 +71,15 @@ func (c *Catalog) readCold(ctx context.Context, s *fetch.Shard, size uint64,
 	return n, err
 }
 
-// Columns returns the columns of attributes of a shard, as sections.Tail.DecodeColumns does. They
+// Columns returns the columns of attributes of a shard, as metadata.Tail.DecodeColumns does. They
 // are not kept.
-func (c *Catalog) Columns(ctx context.Context, number int, names []string) (columns []sections.AttrColumn, err error) {
+func (c *Catalog) Columns(ctx context.Context, number int, names []string) (columns []metadata.AttrColumn, err error) {
 	ctx, end := c.Scope(ctx)
 	defer end()
 	s, err := c.Shard(ctx, number)
 	if err == nil {
 		_, size := IndexObject(s.ShardInfo)
-		_, err = c.readCold(ctx, s, size, func(t *sections.Tail, cold []byte) (err error) {
+		_, err = c.readCold(ctx, s, size, func(t *metadata.Tail, cold []byte) (err error) {
 			columns, err = t.DecodeColumns(cold, names)
 			return err
 		})
@@ -102,7 +102,7 @@ func (c *Catalog) KeyGroups(ctx context.Context, dst []samplekey.Entry, from,
 }
 
 // IndexObject returns the object that holds a shard's index, and the object's size.
-func IndexObject(s *sections.ShardInfo) (name string, size uint64) {
+func IndexObject(s *metadata.ShardInfo) (name string, size uint64) {
 	if s.Plain() {
 		return s.IndexObject(), s.Tail
 	}
@@ -110,9 +110,9 @@ func IndexObject(s *sections.ShardInfo) (name string, size uint64) {
 }
 
 // parseTail reads the hot index out of an object's last bytes and compares it with the tables.
-func parseTail(s *fetch.Shard, last []byte) (*sections.Tail, error) {
+func parseTail(s *fetch.Shard, last []byte) (*metadata.Tail, error) {
 	_, size := IndexObject(s.ShardInfo)
-	t, need, err := sections.ParseTail(last, int64(size))
+	t, need, err := metadata.ParseTail(last, int64(size))
 	switch {
 	case err != nil:
 		return nil, err
@@ -153,7 +153,7 @@ type needMore int64
 func (n needMore) Error() string { return fmt.Sprintf("%d bytes of the index are wanted", int64(n)) }
 
 // indexCost returns about how much memory an index takes.
-func indexCost(ix *sections.ShardIndex) int64 {
+func indexCost(ix *metadata.ShardIndex) int64 {
 	if ix == nil {
 		return 0
 	}
@@ -163,9 +163,9 @@ func indexCost(ix *sections.ShardIndex) int64 {
 
 // ReadHot reads only the hot index: mostly 64 KiB, which is a part of most indexes. It also returns
 // the bytes that it read.
-func (c *Catalog) ReadHot(ctx context.Context, s *fetch.Shard) (t *sections.Tail, last []byte, err error) {
+func (c *Catalog) ReadHot(ctx context.Context, s *fetch.Shard) (t *metadata.Tail, last []byte, err error) {
 	name, size := IndexObject(s.ShardInfo)
-	for n := min(int64(s.Tail), sections.TailGuess); ; {
+	for n := min(int64(s.Tail), metadata.TailGuess); ; {
 		err := c.Source.ReadRange(ctx, name, size, int64(size)-n, n, func(raw []byte) (err error) {
 			last = raw
 			t, err = parseTail(s, raw)

@@ -8,14 +8,14 @@ import (
 	"unsafe"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
 // Part is a part of the tables: its shards without their rows, with sums that make it searchable.
 type Part struct {
-	Shards []sections.ShardInfo
+	Shards []metadata.ShardInfo
 	// FirstSample and firstRow have one more element than Shards: where each shard begins, in the data
 	// set and in the part's rows.
 	FirstSample []uint64
@@ -56,7 +56,7 @@ func loadInBackground[V any](ctx context.Context, c *Catalog, load func() (V, er
 func (c *Catalog) Part(ctx context.Context, part int) (*Part, error) {
 	return c.infos.get(ctx, part, func(ctx context.Context) (*Part, int64, error) {
 		shards, err := loadInBackground(ctx, c,
-			func() ([]sections.ShardInfo, error) { return c.Tables.LoadShards(part) })
+			func() ([]metadata.ShardInfo, error) { return c.Tables.LoadShards(part) })
 		if err != nil {
 			return nil, 0, err
 		}
@@ -106,7 +106,7 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 	from, to := info.firstRow[at], info.firstRow[at+1]
 	s := &fetch.Shard{ShardInfo: &info.Shards[at], Object: fetch.Object{Source: c.Source}, Number: number,
 		First: info.FirstSample[at], Rows: rows[from:to:to], Headers: int(c.Headers())}
-	s.Removed = sections.Within(c.Tables.Removed, s.First, s.First+s.Samples)
+	s.Removed = metadata.Within(c.Tables.Removed, s.First, s.First+s.Samples)
 	c.Source.Identify(s)
 	return s, nil
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/shardtool/shardtool/internal/extent"
+	"github.com/shardtool/shardtool/internal/sys/extent"
 )
 
 // arena is memory from the system that buffers are cut from, where the system maps it in large

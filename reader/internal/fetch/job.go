@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 
 // Shard describes one shard, from the tables of a data set.
 type Shard struct {
-	*sections.ShardInfo
+	*metadata.ShardInfo
 	Object Object // what it is read from
 	Number int    // in the data set
 	First  uint64 // number of its first sample
@@ -70,7 +70,7 @@ func (s *Shard) NumberedKey(number uint64) string {
 
 // GoneOf returns the numbers of removed samples among count samples from number first on.
 func (s *Shard) GoneOf(first uint64, count uint32) []uint64 {
-	return sections.Within(s.Removed, first, first+uint64(count))
+	return metadata.Within(s.Removed, first, first+uint64(count))
 }
 
 // markEvery is how many blocks are from mark to mark.

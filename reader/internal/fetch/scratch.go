@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
+	"github.com/shardtool/shardtool/internal/format/codec"
 )
 
 // Scratch is what one goroutine needs to turn stored bytes into samples.

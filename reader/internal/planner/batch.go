@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/figures/account"
 	"github.com/shardtool/shardtool/reader/internal/window"
 	"github.com/shardtool/shardtool/reader/order"
 )

@@ -14,7 +14,7 @@ package planner
 import (
 	"context"
 
-	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/figures/account"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/tune"
 	"github.com/shardtool/shardtool/reader/internal/window"

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/account"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/figures/account"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/tune"
 	"github.com/shardtool/shardtool/reader/internal/window"
@@ -36,7 +36,7 @@ type batch struct {
 }
 
 func newScript(blocks int, batches ...batch) *script {
-	s := &script{batches: batches, shard: &fetch.Shard{ShardInfo: &sections.ShardInfo{Name: "s.tar", Blocks: uint64(blocks)}, Number: 4}}
+	s := &script{batches: batches, shard: &fetch.Shard{ShardInfo: &metadata.ShardInfo{Name: "s.tar", Blocks: uint64(blocks)}, Number: 4}}
 	for range blocks {
 		s.shard.Rows = append(s.shard.Rows, format.Row{Samples: blockSamples, Stored: blockBytes, Decoded: blockBytes, Codec: format.CodecBytes})
 	}

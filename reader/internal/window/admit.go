@@ -3,7 +3,7 @@ package window
 import (
 	"slices"
 
-	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/figures/account"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 	"github.com/shardtool/shardtool/reader/internal/tune"

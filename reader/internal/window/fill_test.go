@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
@@ -18,7 +18,7 @@ func TestErrorsHavePlaces(t *testing.T) {
 	var layout tarblock.Builder
 	layout.Member("a.x", 1)
 	layout.Member("b.x", 1)
-	of := &fetch.Shard{ShardInfo: &sections.ShardInfo{Name: "s.tar.zst"}}
+	of := &fetch.Shard{ShardInfo: &metadata.ShardInfo{Name: "s.tar.zst"}}
 	head := fetch.Result{Shard: of, Block: 3, Offset: 8192, Samples: 2}
 	index := func() error {
 		p := Piece{Table: new(block.Table)}

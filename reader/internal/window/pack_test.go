@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/account"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/stacked"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/figures/account"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/stacked"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
 	"github.com/shardtool/shardtool/reader/internal/block"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
@@ -41,7 +41,7 @@ func TestPacks(t *testing.T) {
 		"of several frames": {rows: []format.Row{row(zstd, 1<<20, 4), row(zstd, 1<<20, 0)}},
 		"rows":              {rows: []format.Row{row(zstd, 1<<20, 800)}, layout: &stacked.Layout{}},
 	} {
-		p := Piece{Job: fetch.Job{Shard: &fetch.Shard{ShardInfo: &sections.ShardInfo{Layout: c.layout}, Rows: c.rows, Headers: c.headers}, To: len(c.rows)}}
+		p := Piece{Job: fetch.Job{Shard: &fetch.Shard{ShardInfo: &metadata.ShardInfo{Layout: c.layout}, Rows: c.rows, Headers: c.headers}, To: len(c.rows)}}
 		if p.packs(true) != c.scratch || p.packs(false) != c.not {
 			t.Errorf("%s: packed %v, without scratch %v", name, p.packs(true), p.packs(false))
 		}
@@ -59,7 +59,7 @@ func TestPackedMemory(t *testing.T) {
 	kept := samples * (4 + size)
 	for name, headers := range map[string]int{"as expected": 1024 - size, "too little": 2000, "too much": 600, "nothing known": 0} {
 		w := New(64<<20, new(account.Clock))
-		s := &fetch.Shard{ShardInfo: &sections.ShardInfo{FirstKey: "0000", LastKey: "0499"}, Headers: headers}
+		s := &fetch.Shard{ShardInfo: &metadata.ShardInfo{FirstKey: "0000", LastKey: "0499"}, Headers: headers}
 		for range blocks {
 			s.Rows = append(s.Rows, format.Row{Decoded: uint32(len(layout.Buf)), Samples: samples, Codec: format.CodecZstd})
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/account"
+	"github.com/shardtool/shardtool/internal/figures/account"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 

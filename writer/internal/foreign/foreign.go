@@ -13,16 +13,16 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
-	"github.com/shardtool/shardtool/internal/fused"
-	"github.com/shardtool/shardtool/internal/sections"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/codec"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
+	"github.com/shardtool/shardtool/internal/input/fused"
 	"github.com/shardtool/shardtool/objstore"
 )
 
 // Archive describes an archive.
 type Archive struct {
-	Index   sections.IndexBuilder
+	Index   metadata.IndexBuilder
 	Content format.Hash // identity of its blocks
 	Samples int
 	End     int64 // offset of the end of the last block
@@ -62,7 +62,7 @@ type foreignTar struct {
 	sample foreignSample     // whose members are being read
 	names  map[string]string // of fields, each once in memory
 	keys   map[string]int64  // and the offsets of their first members
-	hasher sections.ShardHasher
+	hasher metadata.ShardHasher
 }
 
 // readerAt is an object as an io.ReaderAt.

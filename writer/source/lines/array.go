@@ -5,7 +5,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
 )
 
 const (

@@ -1,8 +1,8 @@
 package lines
 
 import (
-	"github.com/shardtool/shardtool/internal/mds"
-	"github.com/shardtool/shardtool/internal/stream"
+	"github.com/shardtool/shardtool/internal/input/mds"
+	"github.com/shardtool/shardtool/internal/input/stream"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 )
 

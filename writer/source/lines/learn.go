@@ -2,7 +2,7 @@ package lines
 
 import (
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 )
 
 // maxLearned bounds the names of fields whose kind is learned, because cursors contain them. Fields

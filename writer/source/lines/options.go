@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/stream"
+	"github.com/shardtool/shardtool/internal/input/stream"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
 )
 
 // tfRecord stands in place of the separator of cells for files of TFRecord. A record is its length

@@ -10,8 +10,8 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/npy"
-	"github.com/shardtool/shardtool/internal/where"
+	"github.com/shardtool/shardtool/internal/curate/where"
+	"github.com/shardtool/shardtool/internal/format/npy"
 )
 
 // kind is the type of a value.

@@ -14,7 +14,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/stream"
+	"github.com/shardtool/shardtool/internal/input/stream"
 )
 
 // plausible is the decoded size of records that is believed whatever their stored size. Beyond, it

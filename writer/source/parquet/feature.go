@@ -3,7 +3,7 @@ package parquet
 import (
 	"encoding/json"
 
-	"github.com/shardtool/shardtool/internal/kinds"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 )
 
 // maxFeatures bounds the bytes of the features of all columns.

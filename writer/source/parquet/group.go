@@ -18,8 +18,8 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/fieldname"
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/fieldname"
+	"github.com/shardtool/shardtool/internal/format/npy"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"

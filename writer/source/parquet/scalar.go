@@ -15,8 +15,8 @@ import (
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 )
 
 // class is the meaning of a column's values.

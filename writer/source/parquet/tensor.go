@@ -10,8 +10,8 @@ import (
 
 	"github.com/apache/arrow/go/v17/arrow"
 
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 )
 
 // tensor is the shape of a column's arrays, where its type states more than lists do, as types of

@@ -11,7 +11,7 @@ import (
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 
-	"github.com/shardtool/shardtool/internal/where"
+	"github.com/shardtool/shardtool/internal/curate/where"
 )
 
 // filter is one condition on a row.

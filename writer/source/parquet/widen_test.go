@@ -11,7 +11,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
 	"github.com/shardtool/shardtool/writer/source/parquet"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/damage"
+	"github.com/shardtool/shardtool/internal/format/damage"
 )
 
 // Fields of a header (POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar's differs from byte

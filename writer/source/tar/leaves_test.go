@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/tally"
+	"github.com/shardtool/shardtool/internal/input/tally"
 )
 
 // TestLeaves: what macOS adds, between the members of a sample too, and what globs leave out, is

@@ -10,10 +10,10 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/fused"
-	"github.com/shardtool/shardtool/internal/plain"
-	decoded "github.com/shardtool/shardtool/internal/stream"
-	"github.com/shardtool/shardtool/internal/tarblock"
+	"github.com/shardtool/shardtool/internal/format/tarblock"
+	"github.com/shardtool/shardtool/internal/input/fused"
+	decoded "github.com/shardtool/shardtool/internal/input/stream"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 )
 

@@ -20,8 +20,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/codec"
-	decoded "github.com/shardtool/shardtool/internal/stream"
+	"github.com/shardtool/shardtool/internal/format/codec"
+	decoded "github.com/shardtool/shardtool/internal/input/stream"
 	"github.com/shardtool/shardtool/internal/testset/programs"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/damage"
-	"github.com/shardtool/shardtool/internal/npy"
-	"github.com/shardtool/shardtool/internal/stream"
+	"github.com/shardtool/shardtool/internal/format/damage"
+	"github.com/shardtool/shardtool/internal/format/npy"
+	"github.com/shardtool/shardtool/internal/input/stream"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/inputs"

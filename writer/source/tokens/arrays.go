@@ -10,8 +10,8 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/kinds"
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
+	"github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"

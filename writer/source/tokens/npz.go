@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/npy"
-	"github.com/shardtool/shardtool/internal/zips"
+	"github.com/shardtool/shardtool/internal/format/npy"
+	"github.com/shardtool/shardtool/internal/input/zips"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 	columns "github.com/shardtool/shardtool/writer/source/internal/rows"

@@ -13,8 +13,8 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/stats"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/figures/stats"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )

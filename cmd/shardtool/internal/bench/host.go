@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/cgroup"
+	"github.com/shardtool/shardtool/internal/sys/cgroup"
 )
 
 // Host is the machine of a measurement. Fields that are not known are empty or 0.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -63,13 +63,13 @@ func (e *examination) mix(ctx context.Context, d *reader.Dataset) (*Mixing, erro
 	if err != nil {
 		return nil, err
 	}
-	labels := mixing.Parts(plan.Stored())
-	f, err := mixing.Measure(plan, labels, jobBatch, []int{jobRanks}, mixing.Span{Most: mostMixed, Stop: ctx.Err})
+	labels := uniformity.Parts(plan.Stored())
+	f, err := uniformity.Measure(plan, labels, jobBatch, []int{jobRanks}, uniformity.Span{Most: mostMixed, Stop: ctx.Err})
 	if err != nil {
 		return nil, err
 	}
-	if v := mixing.Judge(max(f.VIF, f.Worlds[0].VIF), "", plan); v.Little() {
-		e.found(MixesLittle, v.Warning(mixing.Spelling{Memory: "more shuffle memory, %s",
+	if v := uniformity.Judge(max(f.VIF, f.Worlds[0].VIF), "", plan); v.Little() {
+		e.found(MixesLittle, v.Warning(uniformity.Spelling{Memory: "more shuffle memory, %s",
 			Shuffle: "shuffle the data when packing it"}))
 	}
 	return &Mixing{Params: params, GlobalBatch: jobBatch, Labels: labels.Len(), Figures: f}, nil

@@ -23,7 +23,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -79,7 +79,7 @@ type Mixing struct {
 	// Labels is the number of parts that storage was divided into.
 	Labels int
 	// Figures have one world.
-	mixing.Figures
+	uniformity.Figures
 }
 
 // Progress counts what was examined so far.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )

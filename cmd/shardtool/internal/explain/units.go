@@ -1,8 +1,8 @@
 package explain
 
 import (
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

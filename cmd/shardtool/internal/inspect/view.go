@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -13,7 +13,7 @@ import (
 type Part struct {
 	Samples, Shards, Blocks uint64 // samples, and the shards and blocks that have some
 	Stored, Decoded         uint64 // bytes of these blocks
-	Totals                  []sections.AttrTotal
+	Totals                  []metadata.AttrTotal
 	ByShard                 []uint64 // samples of each shard
 }
 
@@ -23,7 +23,7 @@ func View(ctx context.Context, d *reader.Dataset) (*Part, error) {
 	var names []string
 	for _, a := range d.Info().Attributes {
 		if a.Kind == format.AttrInteger {
-			names, p.Totals = append(names, a.Name), append(p.Totals, sections.AttrTotal{Name: a.Name})
+			names, p.Totals = append(names, a.Name), append(p.Totals, metadata.AttrTotal{Name: a.Name})
 		}
 	}
 	for i := range d.NumShards() {
@@ -45,7 +45,7 @@ func View(ctx context.Context, d *reader.Dataset) (*Part, error) {
 }
 
 // add adds a shard, and returns how many samples the view has of it.
-func (p *Part) add(d *reader.Dataset, first uint64, rows []format.Row, columns []sections.AttrColumn) (samples uint64) {
+func (p *Part) add(d *reader.Dataset, first uint64, rows []format.Row, columns []metadata.AttrColumn) (samples uint64) {
 	at, has := 0, false // the sample of the shard, and whether the view has some of the block
 	for _, r := range rows {
 		if r.Samples > 0 { // others continue the block before

@@ -7,7 +7,7 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
 	"github.com/shardtool/shardtool/writer"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/npy"
-	"github.com/shardtool/shardtool/internal/stacked"
+	"github.com/shardtool/shardtool/internal/format/npy"
+	"github.com/shardtool/shardtool/internal/format/stacked"
 	"github.com/shardtool/shardtool/writer"
 )
 

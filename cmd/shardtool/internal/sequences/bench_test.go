@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/reader"
 )
 

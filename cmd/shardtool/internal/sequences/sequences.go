@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/shardtool/shardtool/internal/plain"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 )

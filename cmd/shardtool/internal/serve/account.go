@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/shardtool/shardtool/internal/stats"
+	"github.com/shardtool/shardtool/internal/figures/stats"
 	"github.com/shardtool/shardtool/reader"
 )
 

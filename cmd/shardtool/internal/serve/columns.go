@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
 	"github.com/shardtool/shardtool/reader"
 )
 

@@ -6,10 +6,10 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
-	"github.com/shardtool/shardtool/internal/ledger"
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/view"
+	"github.com/shardtool/shardtool/internal/curate/view"
+	"github.com/shardtool/shardtool/internal/order/ledger"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 )
 

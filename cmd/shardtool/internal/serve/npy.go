@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
 )
 
 // arrayType is the type of an array as the parent gets it.

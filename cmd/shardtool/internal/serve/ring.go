@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/shardtool/shardtool/internal/extent"
+	"github.com/shardtool/shardtool/internal/sys/extent"
 )
 
 // pageSize divides the size of every region.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
 )

@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/sequences"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader"
 )
 

@@ -3,7 +3,7 @@
 // which blocks every node reads, and what the store must deliver for a given rate.
 //
 //	plan, labels ──▶ walk: every global batch ──▶ World: what ranks get, and the blocks they read
-//	             ──▶ mixing.Meter: label counts ──▶ Mixing
+//	             ──▶ uniformity.Meter: label counts ──▶ Mixing
 //	World, Job ──▶ Needs: bytes, requests and hours per epoch
 //
 // [Labels] gives the samples of a data set the labels that mixing is measured by.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 )
 
 // Size is the size of a source's data set: its stored bytes, and its tokens, or 0 if they are not

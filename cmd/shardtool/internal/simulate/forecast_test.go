@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/mix"
+	"github.com/shardtool/shardtool/internal/order/mix"
 	"github.com/shardtool/shardtool/reader/order"
 )
 

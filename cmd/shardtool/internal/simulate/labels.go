@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -24,9 +24,9 @@ const maxLabels = math.MaxUint16
 
 // Labels reads an attribute of all samples from the indexes of a data set. With an empty name it
 // reads nothing and divides storage order into up to 100 parts of equal length.
-func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*mixing.Labels, error) {
+func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*uniformity.Labels, error) {
 	if attribute == "" {
-		return mixing.Parts(d.NumSamples()), nil
+		return uniformity.Parts(d.NumSamples()), nil
 	}
 	numbers := map[string]uint16{}
 	of := make([]uint16, 0, d.NumSamples())
@@ -41,7 +41,7 @@ func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*mixing.L
 		}
 		for sample := range column.Len() {
 			value, _ := column.At(sample)
-			text := fmt.Sprint(sections.Value(value))
+			text := fmt.Sprint(metadata.Value(value))
 			id, ok := numbers[text]
 			if !ok {
 				if len(numbers) == maxLabels {
@@ -53,5 +53,5 @@ func Labels(ctx context.Context, d *reader.Dataset, attribute string) (*mixing.L
 			of = append(of, id)
 		}
 	}
-	return mixing.NewLabels(of), nil
+	return uniformity.NewLabels(of), nil
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -19,12 +19,12 @@ type MixReport struct {
 	Batches  uint64 `json:"batches"`
 	// ExactlyOnce reports that no epoch of a source had a sample twice, and that each epoch that ended
 	// had all samples.
-	ExactlyOnce bool           `json:"exactly_once"`
-	Padding     uint64         `json:"padding"`
-	Sources     []SourceReport `json:"sources"`
-	Worlds      []Reading      `json:"worlds"`
-	Verdict     mixing.Verdict `json:"-"` // on the source that is mixed least
-	Weighted    bool           `json:"-"` // a view draws samples several times
+	ExactlyOnce bool               `json:"exactly_once"`
+	Padding     uint64             `json:"padding"`
+	Sources     []SourceReport     `json:"sources"`
+	Worlds      []Reading          `json:"worlds"`
+	Verdict     uniformity.Verdict `json:"-"` // on the source that is mixed least
+	Weighted    bool               `json:"-"` // a view draws samples several times
 }
 
 // Mix walks through the steps of a mix from a position on, without reading samples. orders and
@@ -44,7 +44,7 @@ func Mix(ctx context.Context, plan *mix.Plan, position uint64, orders []*order.P
 		s := &w.sources[i]
 		s.Name, s.whole = m.Sources[i].Name, position == 0 // else an epoch had some samples already
 		if of := sources[i].Labels; of != nil {
-			s.meter, s.Labels = mixing.NewMeter(of.In(orders[i], 0)), of.Len()
+			s.meter, s.Labels = uniformity.NewMeter(of.In(orders[i], 0)), of.Len()
 		}
 	}
 	r := &MixReport{Position: position, End: position}
@@ -93,7 +93,7 @@ func (r *MixReport) finish(w *walk, orders []*order.Plan, job Job) {
 		r.ExactlyOnce = r.ExactlyOnce && s.Repeated == 0 && s.Missing == 0
 		r.Sources = append(r.Sources, s.SourceReport)
 		if s.VIF > r.Verdict.VIF && s.plan.Params().Shuffle {
-			r.Verdict = mixing.Judge(s.VIF, s.Name, orders...)
+			r.Verdict = uniformity.Judge(s.VIF, s.Name, orders...)
 		}
 	}
 	for i := range w.worlds {

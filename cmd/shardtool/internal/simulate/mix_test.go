@@ -6,8 +6,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -31,7 +31,7 @@ func newMix(t *testing.T, tail order.Tail) (*mix.Plan, []*order.Plan, []Source) 
 		m.Sources = append(m.Sources, mix.Source{
 			Name: string(rune('a' + i)), Digest: "d", Units: units, Lanes: 4, RunBlocks: 2, Delay: 2, Head: 1, Affinity: order.AffinityEpoch,
 		})
-		sources = append(sources, Source{Blocks: uint64(blocks), Bytes: uint64(blocks) * uint64(1000*(i+1)), Labels: mixing.Parts(units)})
+		sources = append(sources, Source{Blocks: uint64(blocks), Bytes: uint64(blocks) * uint64(1000*(i+1)), Labels: uniformity.Parts(units)})
 	}
 	m.Sources[2].MaxEpochs = 1
 	plan, err := mix.New(m)

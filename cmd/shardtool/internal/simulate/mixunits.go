@@ -3,9 +3,9 @@ package simulate
 import (
 	"context"
 
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -17,7 +17,7 @@ type MixUnitReport struct {
 	Units    uint64 `json:"units"`
 	UnitSteps
 	Sources []UnitSourceReport `json:"sources"`
-	Verdict mixing.Verdict     `json:"-"` // on the source that is mixed least
+	Verdict uniformity.Verdict `json:"-"` // on the source that is mixed least
 }
 
 // UnitSourceReport describes what a source gave. The Summary describes one of its epochs.
@@ -44,13 +44,13 @@ type UnitSourceReport struct {
 func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o Options) (*MixUnitReport, error) {
 	m := plan.Mix()
 	r := &MixUnitReport{Position: position, End: position, UnitSteps: newUnitSteps(o.Worlds)}
-	labels, orders, params := make([]*mixing.Labels, len(m.Sources)), make([]*order.Plan, len(m.Sources)),
+	labels, orders, params := make([]*uniformity.Labels, len(m.Sources)), make([]*order.Plan, len(m.Sources)),
 		make([]units.Params, len(m.Sources))
 	for i := range m.Sources {
 		s := UnitSourceReport{Name: m.Sources[i].Name}
 		if line := mix.LineOf(&m.Sources[i]); line != nil {
 			s.Summary, orders[i] = line.Units().Summary(), line.Units().Order()
-			labels[i] = mixing.Parts(orders[i].Stored()).In(orders[i], 0)
+			labels[i] = uniformity.Parts(orders[i].Stored()).In(orders[i], 0)
 		}
 		r.Sources, params[i] = append(r.Sources, s), m.Sources[i].Unit
 	}
@@ -74,7 +74,7 @@ func MixUnits(ctx context.Context, plan *mix.Plan, position uint64, o Options) (
 	for i := range vif {
 		r.Sources[i].VIF = vif[i]
 		if vif[i] > r.Verdict.VIF && m.Shuffle {
-			r.Verdict = mixing.Judge(vif[i], r.Sources[i].Name, orders...)
+			r.Verdict = uniformity.Judge(vif[i], r.Sources[i].Name, orders...)
 		}
 	}
 	return r, r.finish(plan, &m)

@@ -1,8 +1,8 @@
 package simulate
 
 import (
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -51,13 +51,13 @@ type Report struct {
 	// is small for the global batch; see order.Params.
 	Window uint64 `json:"window"`
 	// Verdict is the verdict on the worst variance inflation, of batches or of a rank's part of them.
-	Verdict mixing.Verdict `json:"-"`
+	Verdict uniformity.Verdict `json:"-"`
 	// Weighted reports that the samples are drawn by a view, some several times.
 	Weighted    bool `json:"-"`
 	MixesLittle bool `json:"mixes_little"`
 }
 
-// Mixing are the figures of package mixing for global batches.
+// Mixing are the figures of package uniformity for global batches.
 type Mixing struct {
 	Labels    int       `json:"labels"`
 	VIF       float64   `json:"vif"`
@@ -70,7 +70,7 @@ type Mixing struct {
 // World describes what the ranks of one world size get.
 type World struct {
 	Reading
-	// The figures of mixing.World.
+	// The figures of uniformity.World.
 	LocalVIF    float64 `json:"local_vif"`
 	LabelsLeast int     `json:"labels_per_rank_least"`
 	LabelsMean  float64 `json:"labels_per_rank_mean"`
@@ -120,7 +120,7 @@ type Needs struct {
 // the labels of its samples. Labels are nil if a source of a mix has no data set.
 type Source struct {
 	Blocks, Bytes uint64
-	Labels        *mixing.Labels
+	Labels        *uniformity.Labels
 }
 
 // SourceReport describes what a source gave.
@@ -135,13 +135,13 @@ type SourceReport struct {
 	// epoch did not have when it ended.
 	Repeated uint64 `json:"repeated"`
 	Missing  uint64 `json:"missing"`
-	// The figures of package mixing for the source's part of global batches.
+	// The figures of package uniformity for the source's part of global batches.
 	Mixing
 	// ReadBytes is the number of bytes that all ranks of the first world size read of the source.
 	ReadBytes uint64 `json:"read_bytes"`
 }
 
-func mixingOf(f mixing.Figures, labels int) Mixing {
+func mixingOf(f uniformity.Figures, labels int) Mixing {
 	return Mixing{
 		Labels: labels, VIF: f.VIF, Pooled: f.Pooled, Adjacency: f.Adjacent, Expected: f.Expected,
 		First: append([]float64{}, f.First...), // in JSON an empty list rather than null
@@ -149,7 +149,7 @@ func mixingOf(f mixing.Figures, labels int) Mixing {
 }
 
 // mixed fills in the figures of mixing.
-func (r *Report) mixed(f mixing.Figures, labels int) {
+func (r *Report) mixed(f uniformity.Figures, labels int) {
 	r.Mixing = mixingOf(f, labels)
 	for i, of := range f.Worlds {
 		w := &r.Worlds[i]

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/reader"
@@ -46,7 +46,7 @@ func TestEpoch(t *testing.T) {
 			Epoch: epoch, GlobalBatch: batch, Worlds: []int{1, 3, 8},
 			Job: Job{RanksPerNode: perNode, SamplesPerSecond: 100},
 		}
-		r, err := Epoch(t.Context(), plan, Source{60, 60_000, mixing.Parts(plan.Samples())}, o)
+		r, err := Epoch(t.Context(), plan, Source{60, 60_000, uniformity.Parts(plan.Samples())}, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestEpochStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	plan := newPlan(t, order.TailShort)
-	if _, err := Epoch(ctx, plan, Source{60, 0, mixing.Parts(plan.Samples())}, Options{GlobalBatch: 8, Worlds: []int{1}}); !errors.Is(err, context.Canceled) {
+	if _, err := Epoch(ctx, plan, Source{60, 0, uniformity.Parts(plan.Samples())}, Options{GlobalBatch: 8, Worlds: []int{1}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }

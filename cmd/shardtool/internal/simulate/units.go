@@ -3,9 +3,9 @@ package simulate
 import (
 	"context"
 
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/internal/unitplan"
-	"github.com/shardtool/shardtool/internal/units"
+	"github.com/shardtool/shardtool/internal/order/epochplan"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -15,7 +15,7 @@ type UnitReport struct {
 	units.Summary
 	Epoch uint64 `json:"epoch"`
 	Units uint64 `json:"units"`
-	// VIF is the variance inflation of the labels of the samples in a batch, see package mixing.
+	// VIF is the variance inflation of the labels of the samples in a batch, see package uniformity.
 	VIF float64 `json:"vif"`
 	UnitSteps
 }
@@ -54,14 +54,14 @@ type UnitWorld struct {
 
 // Units walks through one epoch of an order of units. Padding of the last batch is not counted.
 // labels are the labels of the samples in the units. If they are nil, mixing is not measured.
-func Units(ctx context.Context, u *unitplan.Order, labels *mixing.Labels, o Options) (*UnitReport, error) {
+func Units(ctx context.Context, u *epochplan.Order, labels *uniformity.Labels, o Options) (*UnitReport, error) {
 	r := &UnitReport{Summary: u.Summary(), Epoch: o.Epoch, UnitSteps: newUnitSteps(o.Worlds)}
 	cursor, err := u.Seek(o.Epoch, 0, u.Plans(ctx))
 	if err != nil {
 		return nil, err
 	}
 	cursor.Until(o.Epoch + 1)
-	vif, err := r.walk(ctx, cursor, &o, []units.Params{u.Units.Params()}, []*mixing.Labels{labels},
+	vif, err := r.walk(ctx, cursor, &o, []units.Params{u.Units.Params()}, []*uniformity.Labels{labels},
 		func(b *order.Batch, _ []unitCost) { r.Units = b.Of })
 	if err != nil {
 		return nil, err
@@ -72,9 +72,9 @@ func Units(ctx context.Context, u *unitplan.Order, labels *mixing.Labels, o Opti
 
 // walk counts the steps that c lists, and calls step with each. params and labels are by source
 // number. It returns the variance inflation of each source's samples.
-func (r *UnitSteps) walk(ctx context.Context, c mixing.Batches, o *Options, params []units.Params,
-	labels []*mixing.Labels, step func(b *order.Batch, units []unitCost)) ([]float64, error) {
-	meter := mixing.NewBySource(labels, 1)
+func (r *UnitSteps) walk(ctx context.Context, c uniformity.Batches, o *Options, params []units.Params,
+	labels []*uniformity.Labels, step func(b *order.Batch, units []unitCost)) ([]float64, error) {
+	meter := uniformity.NewBySource(labels, 1)
 	var costs []unitCost
 	err := each(ctx, c, o, func(refs []order.Ref, b *order.Batch) error {
 		costs = unitCosts(costs[:0], refs, b, params, o.Square)

@@ -3,9 +3,9 @@ package simulate
 import (
 	"testing"
 
-	"github.com/shardtool/shardtool/internal/mix"
-	"github.com/shardtool/shardtool/internal/mixing"
-	"github.com/shardtool/shardtool/internal/view"
+	"github.com/shardtool/shardtool/internal/curate/view"
+	"github.com/shardtool/shardtool/internal/order/mix"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -40,7 +40,7 @@ func TestViews(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data := Source{Blocks: uint64(len(blocks)), Labels: mixing.Parts(n)}
+		data := Source{Blocks: uint64(len(blocks)), Labels: uniformity.Parts(n)}
 		r, err := Epoch(t.Context(), plan, data, Options{Epoch: 1, GlobalBatch: 64, Worlds: []int{1, 4}})
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestViews(t *testing.T) {
 			t.Errorf("%s in a mix: %+v, %v", name, of, err)
 		}
 		own := data.Labels.In(plan, 1)
-		if m, err := mixing.Measure(plan, own, 64, nil, mixing.Span{Epoch: 1}); err != nil || m.VIF > 2 {
+		if m, err := uniformity.Measure(plan, own, 64, nil, uniformity.Span{Epoch: 1}); err != nil || m.VIF > 2 {
 			t.Errorf("%s: VIF %v, %v", name, m.VIF, err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/shardtool/shardtool/internal/mixing"
+	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -24,7 +24,7 @@ func Epoch(ctx context.Context, plan *order.Plan, of Source, o Options) (*Report
 		return nil, fmt.Errorf("epoch %d: %w", o.Epoch, err)
 	}
 	cursor.Until(o.Epoch + 1)
-	n, meter := plan.Samples(), mixing.NewMeter(of.Labels.In(plan, o.Epoch), o.Worlds...)
+	n, meter := plan.Samples(), uniformity.NewMeter(of.Labels.In(plan, o.Epoch), o.Worlds...)
 	if err := each(ctx, cursor, &o, func(refs []order.Ref, b *order.Batch) error {
 		own := int(min(uint64(len(refs)), n-b.Position)) // the rest is padding, or of the next epoch
 		err := w.add(refs, own, b, b.Position <= n/2 && n/2 < b.Position+uint64(own), &o)
@@ -46,13 +46,13 @@ func Epoch(ctx context.Context, plan *order.Plan, of Source, o Options) (*Report
 		worst = max(worst, x.LocalVIF)
 	}
 	if p.Shuffle {
-		r.Verdict = mixing.Judge(worst, "", plan)
+		r.Verdict = uniformity.Judge(worst, "", plan)
 	}
 	return r, nil
 }
 
 // each calls f with the global batches that c lists, up to the end that o has.
-func each(ctx context.Context, c mixing.Batches, o *Options, f func(refs []order.Ref, b *order.Batch) error) error {
+func each(ctx context.Context, c uniformity.Batches, o *Options, f func(refs []order.Ref, b *order.Batch) error) error {
 	var refs []order.Ref
 	for n := uint64(1); ; n++ {
 		var b order.Batch
@@ -91,7 +91,7 @@ type walkSource struct {
 	seen  bitset // samples of the present epoch
 	again uint64 // draws of a view in it, beyond the first of a sample
 	own   []order.Ref
-	meter *mixing.Meter
+	meter *uniformity.Meter
 	SourceReport
 }
 

@@ -10,7 +10,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
 )
 
 const (

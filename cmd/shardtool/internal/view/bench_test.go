@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/testset"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
@@ -152,7 +152,7 @@ func billion(b *testing.B) *s3server.Server {
 	}
 	var names []string
 	var first string
-	build(b, store, testset.Options{BlockSize: 340_000, ShardSize: 1 << 40, NoKeys: true, Integer: tokens, Edit: func(m *sections.Manifest) {
+	build(b, store, testset.Options{BlockSize: 340_000, ShardSize: 1 << 40, NoKeys: true, Integer: tokens, Edit: func(m *metadata.Manifest) {
 		one := m.Shards[0]
 		first, m.Shards = one.Name, nil
 		for i := range shards {

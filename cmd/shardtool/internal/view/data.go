@@ -12,7 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -113,7 +113,7 @@ func (p *dataPage) list(ctx context.Context, from uint64) error {
 }
 
 // totalOf draws the histogram of an attribute: a bar for each power of two.
-func totalOf(t *sections.AttrTotal) total {
+func totalOf(t *metadata.AttrTotal) total {
 	out := total{Name: t.Name, Samples: t.Samples, Min: t.Min, Max: t.Max}
 	out.Mean, _ = new(big.Rat).SetFrac(t.Sum(), big.NewInt(max(int64(t.Samples), 1))).Float64()
 	first, last, top := len(t.Counts), -1, t.Negative

@@ -17,7 +17,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
 )
 
 const (

@@ -18,8 +18,8 @@ import (
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/inspect"
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/sections"
+	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/reader"
 )
 
@@ -232,7 +232,7 @@ func indexed(ctx context.Context, number int, p *part, shard int, of []*entry) e
 
 func valueOf(v format.AttrValue) any {
 	v.Label = clean(v.Label, 200)
-	return sections.Value(v)
+	return metadata.Value(v)
 }
 
 // job is what is read at a time: the samples of a page in a block of a part, or one large sample.

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/cmd/shardtool/internal/explain"
-	"github.com/shardtool/shardtool/internal/viewfile"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/viewfile"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reshard/curate"
 )
@@ -91,7 +91,7 @@ func (s *Server) selected(ctx context.Context, p *samplesPage) error {
 const selections = 8
 
 // selection returns the samples that are listed. The last ones are kept.
-func (s *Server) selection(ctx context.Context, of *Source, show, find string) (*views.Selection, error) {
+func (s *Server) selection(ctx context.Context, of *Source, show, find string) (*viewstore.Selection, error) {
 	if show == "storage" || find == "" {
 		return of.Set.Selection(), nil
 	}
@@ -102,7 +102,7 @@ func (s *Server) selection(ctx context.Context, of *Source, show, find string) (
 	if sel != nil {
 		return sel, nil
 	}
-	content := views.Content{Digest: of.Set.Digest(), Samples: of.Set.NumSamples()}
+	content := viewstore.Content{Digest: of.Set.Digest(), Samples: of.Set.NumSamples()}
 	var v *viewfile.View
 	if show == "where" {
 		var err error
@@ -110,7 +110,7 @@ func (s *Server) selection(ctx context.Context, of *Source, show, find string) (
 			return nil, problem{http.StatusBadRequest, err}
 		}
 	} else {
-		file, err := views.Read(ctx, of.Set.Store(), find)
+		file, err := viewstore.Read(ctx, of.Set.Store(), find)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (s *Server) selection(ctx context.Context, of *Source, show, find string) (
 			return nil, err
 		}
 	}
-	sel, err := views.Select(v, content)
+	sel, err := viewstore.Select(v, content)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +250,7 @@ func (s *Server) stepCards(ctx context.Context, samples []explain.Sample) []card
 
 // viewNames lists the views of a data set, or none where the store cannot list.
 func viewNames(ctx context.Context, ds *reader.Dataset) (list []string) {
-	for name, err := range views.Names(ctx, ds.Store()) {
+	for name, err := range viewstore.Names(ctx, ds.Store()) {
 		if err != nil {
 			break
 		}

@@ -33,8 +33,8 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/internal/plain"
-	"github.com/shardtool/shardtool/internal/views"
+	"github.com/shardtool/shardtool/internal/curate/viewstore"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -80,7 +80,7 @@ type Server struct {
 	files  chan struct{} // downloads
 	mu     sync.Mutex
 	run    *reader.Run
-	views  map[string]*views.Selection // by data set and expression
+	views  map[string]*viewstore.Selection // by data set and expression
 }
 
 // atOnce is how many requests are worked on concurrently; more wait. Each may hold maxPage bytes.
@@ -106,7 +106,7 @@ const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path 
 // New returns a server. It must be closed before the data sets.
 func New(o Options) *Server {
 	s := &Server{Options: o, mux: http.NewServeMux(), recent: newRecent(), busy: make(chan struct{}, atOnce),
-		files: make(chan struct{}, filesAtOnce), views: map[string]*views.Selection{}}
+		files: make(chan struct{}, filesAtOnce), views: map[string]*viewstore.Selection{}}
 	for path, h := range map[string]func(*http.Request) (any, error){
 		"samples": s.samples, "sample": s.sample, "data": s.data, "step": s.step,
 	} {

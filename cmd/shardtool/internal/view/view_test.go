@@ -30,9 +30,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/shardtool/shardtool/internal/npy"
+	"github.com/shardtool/shardtool/internal/format/npy"
+	"github.com/shardtool/shardtool/internal/order/units"
 	"github.com/shardtool/shardtool/internal/testset"
-	"github.com/shardtool/shardtool/internal/units"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/s3"
 	"github.com/shardtool/shardtool/objstore/storetest"

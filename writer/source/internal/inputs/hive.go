@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/shardtool/shardtool/internal/where"
+	"github.com/shardtool/shardtool/internal/curate/where"
 	"github.com/shardtool/shardtool/writer"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/shardtool/shardtool/internal/pinned"
+	"github.com/shardtool/shardtool/internal/input/pinned"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer/source"
 )
