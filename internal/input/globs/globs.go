@@ -40,8 +40,16 @@ func begins(name, mark string) bool {
 	return strings.HasPrefix(name, mark) || strings.Contains(name, "/"+mark)
 }
 
-// Hidden reports whether an element of a name begins with a dot.
-func Hidden(name string) bool { return begins(name, ".") }
+// Hidden reports whether an element of a name begins with a dot. The elements . and .. hide nothing:
+// a name that has one cannot be read at all.
+func Hidden(name string) bool {
+	for element := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(element, ".") && element != "." && element != ".." {
+			return true
+		}
+	}
+	return false
+}
 
 // Fork reports whether a file is of those that macOS adds to archives and to other file systems.
 func Fork(name string) bool {

@@ -58,6 +58,9 @@ func TestTallySum(t *testing.T) {
 			for range 1 + r.IntN(3) {
 				name = append(name, elements[r.IntN(len(elements))])
 			}
+			if p.disk && slices.Contains(name, "..") { // which lists none
+				continue
+			}
 			p.names = append(p.names, strings.Join(name, "/"))
 		}
 		slices.Sort(p.names)

@@ -148,3 +148,39 @@ func same(t *testing.T, got, want []string) {
 		}
 	}
 }
+
+// TestLateKinds: a column may be of another kind in the millionth row. As a field it is what it is
+// there, and the kind of the field is the wider one; as an attribute, whose kind the first rows
+// decide, it is an error of its row.
+func TestLateKinds(t *testing.T) {
+	t.Parallel()
+	const rows = 999_999
+	ints := entry("a", intList(1))
+	for name, content := range map[string]string{
+		"x.jsonl":    strings.Repeat("{\"a\":1,\"b\":[1]}\n", rows) + "{\"a\":1,\"b\":[\"z\"]}\n{\"a\":\"z\",\"b\":[1]}\n{\"a\":2,\"b\":[2]}\n",
+		"x.csv":      "a,b\n" + strings.Repeat("1,1\n", rows) + "1,z\nz,1\n2,2\n",
+		"x.tfrecord": strings.Repeat(string(framed(msg(1, ints, entry("b", intList(1))))), rows) + string(framed(msg(1, ints, entry("b", byteList("z", "y"))), msg(1, entry("a", byteList("z")), entry("b", intList(1))), msg(1, ints, entry("b", intList(2))))),
+	} {
+		src := open(t, Options{Columns: []string{"b"}, Attrs: map[string]string{"at": "a"}}, given(t, name, content))
+		var last []string
+		for n := 1; ; n++ {
+			s, err := src.Next(t.Context())
+			if err == io.EOF {
+				break
+			}
+			learned := src.learned.kinds
+			switch {
+			case n < rows:
+			case err != nil:
+				last = append(last, "! "+err.Error())
+			default:
+				last = append(last, fmt.Sprintf("%s %s %s%s", s.Key, s.Fields[0].Name, learned["b.txt"], learned["b.json"]))
+			}
+		}
+		want := []string{"x/000999998 b.npy ", "x/000999999 b.json json", "! sample \"x/001000000\" … column a: z is not an integer, as in the first rows", "x/001000001 b.npy json"}
+		if name == "x.csv" {
+			want[0], want[1], want[3] = "x/000999998 b.txt int", "x/000999999 b.txt txt", "x/001000001 b.txt txt"
+		}
+		same(t, last, want)
+	}
+}

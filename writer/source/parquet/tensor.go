@@ -136,7 +136,7 @@ func (f *parquetFile) setTensors(schema *arrow.Schema, stated map[string]json.Ra
 			}
 			name, _ := field.Metadata.GetValue("ARROW:extension:name")
 			meta, _ := field.Metadata.GetValue("ARROW:extension:metadata")
-			if n.tensor, n.unread = n.tensorOf(name, meta); n.tensor == nil && n.unread == nil {
+			if n.tensor, n.unread = n.tensorOf(name, meta); n.tensor == nil && n.unread == nil && n.lists() > 0 {
 				n.tensor = fixedLists(field.Type)
 			}
 			// of which Parquet has none

@@ -131,6 +131,31 @@ func TestTensorSchema(t *testing.T) {
 	}
 }
 
+// TestListsOfFixedLists: what is no array of numbers stays JSON, also where lists of fixed sizes state
+// a shape.
+func TestListsOfFixedLists(t *testing.T) {
+	t.Parallel()
+	for values, of := range map[string]arrow.DataType{
+		`[{"x":[["a","b"],["c",null]]},{"x":[]}]`:   arrow.BinaryTypes.String,
+		`[{"x":[[{"i":1},{"i":2}]]},{"x":[null]}]`:  arrow.StructOf(arrow.Field{Name: "i", Type: arrow.PrimitiveTypes.Int64}),
+		`[{"x":[["1.5","2.5"]]},{"x":[]},{"x":[]}]`: &arrow.Decimal256Type{Precision: 50, Scale: 1},
+	} {
+		content, _ := arrowOf(t, values, arrow.Field{Name: "x", Type: arrow.ListOf(arrow.FixedSizeListOf(2, of)), Nullable: true})
+		src, err := arrowSource(t, content, false, parquet.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, bad, err := rows(src)
+		var all []string
+		for _, r := range got {
+			all = append(all, fmt.Sprintf(`{"x":%s}`, r.fields["x.json"]))
+		}
+		if all := "[" + strings.Join(all, ",") + "]"; err != nil || len(bad) > 0 || all != values || parquet.Forms(src) {
+			t.Errorf("%v: %s, %v, %v", of, all, bad, err)
+		}
+	}
+}
+
 // TestVariableTensors: each row has its own shape, or an error of the row.
 func TestVariableTensors(t *testing.T) {
 	t.Parallel()
