@@ -64,6 +64,35 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestCopiesAhead: a batch that is larger than its share of the window is copied. The batches ahead
+// may all draw from a piece that is in memory, and still at most one of them is copied ahead.
+func TestCopiesAhead(t *testing.T) {
+	const size = 4 << 20
+	noise := rand.NewChaCha8([32]byte{1})
+	sample := testset.Sample{Key: "a", Fields: []testset.Field{{Name: "x", Data: make([]byte, size)}}}
+	noise.Read(sample.Fields[0].Data)
+	d := open(t, build(t, []testset.Sample{sample}, testset.Options{}), Options{})
+	s, err := d.Stream(t.Context(), StreamOptions{
+		Shuffle: true, GlobalBatch: 1, Epochs: 50, Tuning: Tuning{Memory: size + size/8, Depth: 8, Workers: 2},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	n := 0
+	for b, err := range s.Batches(t.Context()) {
+		if err != nil || len(b.Samples) != 1 || !bytes.Equal(b.Samples[0].Fields[0].Data, sample.Fields[0].Data) {
+			t.Fatalf("batch %d: %d samples, %v", n, len(b.Samples), err)
+		}
+		runtime.Gosched()
+		n++
+	}
+	// The piece, the batch in hand, and the one that follows.
+	if _, most := s.window.Stats(); n != 50 || most > 3*(size+size/8) {
+		t.Errorf("%d batches, %d bytes were held", n, most)
+	}
+}
+
 // TestAllocations: walking samples allocates nothing, whatever the number of samples and blocks.
 func TestAllocations(t *testing.T) {
 	if testing.Short() {

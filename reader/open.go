@@ -200,6 +200,9 @@ func (s *Stream) assemble(ctx context.Context, drafts <-chan *planner.Draft, rea
 			out.Batch = s.newBatch(d)
 			out.err = out.fill(ctx, &a)
 		}
+		if d.Err == nil && d.Copied {
+			s.window.Urgent(false) // it waits for this one: the next need not be copied before it asks
+		}
 		if !s.hand(ctx, out, ready) || out.err != nil {
 			return
 		}

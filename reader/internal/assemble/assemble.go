@@ -56,6 +56,11 @@ func (a *Assembler) Fill(ctx context.Context, d *planner.Draft, h *Held, f Form)
 	h.begin(d)
 	f.begin(d, a.Window)
 	a.list(d)
+	if d.Copied {
+		if err := a.Window.CopyTurn(ctx, d.Use, d.Bytes); err != nil {
+			return err
+		}
+	}
 	for u, p := range d.Fresh() {
 		if err := a.wait(ctx, d, p); err != nil {
 			return err

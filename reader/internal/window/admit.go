@@ -1,6 +1,7 @@
 package window
 
 import (
+	"context"
 	"slices"
 
 	"github.com/shardtool/shardtool/internal/figures/account"
@@ -140,6 +141,29 @@ func (w *Window) Order(pieces []*Piece) {
 	slices.SortStableFunc(pieces, func(x, y *Piece) int { return absent(x) - absent(y) })
 }
 
+// CopyTurn waits until a batch of about n bytes may be copied: while other batches hold more than
+// half of the window in copies, only the one that the consumer waits for. The pieces of a batch may
+// all be in memory, so nothing else bounds the copies of the batches ahead. It is for one goroutine.
+func (w *Window) CopyTurn(ctx context.Context, u *Use, n int64) error {
+	for {
+		w.mu.Lock()
+		granted := w.urgent || w.turns == 0 || w.turns+n <= w.pool.Limit/2
+		if granted {
+			u.turn = n
+			w.turns += n
+		}
+		w.mu.Unlock()
+		if granted {
+			return nil
+		}
+		select {
+		case <-w.turn:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // Copy returns a buffer of at least n bytes for copies of a batch's samples, up to its capacity.
 func (w *Window) Copy(u *Use, n int) []byte {
 	w.mu.Lock()
@@ -184,6 +208,10 @@ func (w *Window) Release(u *Use) bool {
 	}
 	for _, c := range u.copies {
 		w.pool.Put(c)
+	}
+	if u.turn > 0 {
+		w.turns -= u.turn
+		tune.Signal(w.turn)
 	}
 	if w.pool.Lent() < before || w.urgent { // else Admit fails as before: most small batches free nothing
 		tune.Signal(w.freed)

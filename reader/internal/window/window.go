@@ -115,6 +115,7 @@ type Use struct {
 	gathered int      // pieces whose samples were copied; guarded by Window.mu
 	copies   [][]byte // what samples were copied to; guarded by Window.mu
 	copied   int64    // bytes of copies; guarded by Window.mu
+	turn     int64    // bytes that CopyTurn granted; guarded by Window.mu
 }
 
 // Window is the memory of one stream. All methods may be called from several goroutines at once.
@@ -125,12 +126,14 @@ type Window struct {
 
 	clock *account.Clock
 	freed chan struct{}
+	turn  chan struct{} // holds a token when CopyTurn may succeed after it failed before
 
 	mu       sync.Mutex
 	pool     fetch.Pool
 	pieces   map[ID]*Piece // nil when closed
 	resident []*Piece      // those with memory
 	urgent   bool          // the consumer waits for the batch that is being brought
+	turns    int64         // bytes that CopyTurn granted to batches that are not released
 	ended    bool          // no more slots are opened
 	spares   bool          // some piece may be spare
 	evicted  uint64        // blocks
@@ -146,7 +149,10 @@ type Window struct {
 // New returns an empty window that holds at most limit bytes of blocks and copies. It reports the
 // progress of evicted pieces to the clock.
 func New(limit int64, c *account.Clock) *Window {
-	w := &Window{clock: c, freed: make(chan struct{}, 1), pool: fetch.Pool{Limit: limit}, pieces: map[ID]*Piece{}}
+	w := &Window{
+		clock: c, freed: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		pool: fetch.Pool{Limit: limit}, pieces: map[ID]*Piece{},
+	}
 	w.pool.Map()
 	return w
 }
@@ -163,6 +169,7 @@ func (w *Window) Urgent(on bool) {
 	w.mu.Unlock()
 	if on {
 		tune.Signal(w.freed)
+		tune.Signal(w.turn)
 	}
 }
 
