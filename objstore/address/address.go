@@ -49,9 +49,9 @@
 //
 // azure:// is az://. Variables of the Azure CLI have the credentials, such as
 // AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN and AZURE_STORAGE_CONNECTION_STRING, or the
-// client in AZURE_CLIENT_ID with AZURE_CLIENT_SECRET or AZURE_FEDERATED_TOKEN_FILE; else the
-// identity of the machine is used, or az login. The query of an address can be a shared access
-// signature, or have settings:
+// client in AZURE_CLIENT_ID with AZURE_CLIENT_SECRET, AZURE_CLIENT_CERTIFICATE_PATH or
+// AZURE_FEDERATED_TOKEN_FILE; else the identity of the machine is used, or az login. The query of
+// an address can be a shared access signature, or have settings:
 //
 //	az://account/container/prefix?endpoint=https://host:port&anonymous=true.
 //
@@ -61,7 +61,7 @@
 //
 // REVISION is a branch, a tag or a commit, with %2F for a slash, or refs/convert/parquet and the
 // like; without it main is read. It becomes a commit when the store is used first. HF_ENDPOINT,
-// HF_TOKEN and HF_HOME are read as other programs for the Hub read them.
+// HF_TOKEN, HF_TOKEN_PATH and HF_HOME are read as other programs for the Hub read them.
 //
 // A bucket of the Hub is reached through its gateway for the API of S3, with the keys that the Hub
 // makes for a token (https://huggingface.co/docs/hub/storage-buckets-s3). The SDK finds them as for

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -45,13 +46,27 @@ func (s *store) explain(op string, err error) error {
 	if canceled, ok := errors.AsType[*smithy.CanceledError](err); ok {
 		return canceled.Err
 	}
+	transient, lost := errors.AsType[*ranged.Transient](err)
 	ended := contextError(err)
 	if isCredentials(err) {
-		if ended != nil {
+		if ended != nil && !lost {
 			return ended
 		}
-		return fmt.Errorf("no credentials: %s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, "+
-			"or read a public bucket anonymously", s.Secrets.Redact(rootText(err)))
+		advice := "or read a public bucket anonymously"
+		if s.opts.Gateway != "" {
+			advice = "with keys that were generated for a token: the token alone signs no requests"
+		}
+		err := fmt.Errorf("no credentials: %s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, %s",
+			s.Secrets.Redact(rootText(err)), advice)
+		if lost { // they were there before
+			again := *transient
+			again.Err = err
+			return &again
+		}
+		return err
+	}
+	if lost {
+		return transient
 	}
 	if sent, ok := errors.AsType[*smithyhttp.RequestSendError](err); ok {
 		return ranged.TransportError(sent.Err)
@@ -197,6 +212,12 @@ func (s *store) adviceDenied(op string) string {
 		also = ", or the requester pays: then the address must accept that"
 	}
 	return who + " (" + action + ")" + also + ": ask the owner of the bucket, or use others"
+}
+
+// unknown reports that the server does not know the credentials, as of a file that was half written.
+func (a answer) unknown() bool {
+	return slices.Contains([]string{"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidClientTokenId"},
+		a.Code)
 }
 
 func (a answer) expired() bool { return a.Code == "ExpiredToken" || a.Code == "TokenRefreshRequired" }

@@ -41,7 +41,9 @@ import (
 	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/logging"
 
@@ -110,11 +112,17 @@ func New(ctx context.Context, bucket, prefix string, opts Options) (objstore.Sto
 // connect creates the SDK's client. Package ranged retries its requests; the SDK retries those that
 // find credentials.
 func (s *store) connect(ctx context.Context) error {
+	const attempts = 8 // about half a minute
+	sends := newHTTPClient(s.opts, s.Reader.Traits().MostRequests)
 	load := []func(*config.LoadOptions) error{
-		config.WithHTTPClient(newHTTPClient(s.opts, s.Reader.Traits().MostRequests)),
+		config.WithHTTPClient(sends),
 		config.WithLogger(logging.Nop{}),
-		config.WithRetryMaxAttempts(8), // about half a minute
+		config.WithRetryMaxAttempts(attempts),
+		config.WithEndpointCredentialOptions(func(o *endpointcreds.Options) { // which the two before do not reach
+			o.HTTPClient, o.Retryer = sends, retry.AddWithMaxAttempts(retry.NewStandard(), attempts)
+		}),
 		config.WithDefaultRegion("us-east-1"),
+		config.WithCredentialsCacheOptions(func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = early }),
 	}
 	if s.opts.Region != "" {
 		load = append(load, config.WithRegion(s.opts.Region))
@@ -131,11 +139,10 @@ func (s *store) connect(ctx context.Context) error {
 			ranged.Scrub(err.Error()))
 	}
 	if !s.opts.Anonymous && cfg.Credentials != nil {
-		s.secrets = &secrets{shown: &s.Secrets, provider: cfg.Credentials,
-			load: func(ctx context.Context) (aws.CredentialsProvider, error) {
-				again, err := config.LoadDefaultConfig(ctx, load...)
-				return again.Credentials, err
-			}}
+		s.secrets = newSecrets(&s.Secrets, cfg.Credentials, func(ctx context.Context) (aws.CredentialsProvider, error) {
+			again, err := config.LoadDefaultConfig(ctx, load...)
+			return again.Credentials, err
+		})
 		cfg.Credentials = s.secrets
 	}
 	var endpoint string

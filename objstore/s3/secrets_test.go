@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -105,5 +106,48 @@ func TestExpiredTokenStays(t *testing.T) {
 	}
 	if text, err := os.ReadFile(reads); err != nil || strings.Count(string(text), "read") != 2 {
 		t.Errorf("the credentials were read %d times, want once and once again: %v", strings.Count(string(text), "read"), err)
+	}
+}
+
+// TestHalfWrittenFile replaces the credentials in a file that is read while it is half written: it
+// has no secret, or no token.
+func TestHalfWrittenFile(t *testing.T) {
+	for name, half := range map[string]string{
+		"no secret": "[default]\naws_access_key_id = AKID\n",
+		"no token":  "[default]\naws_access_key_id = AKID\naws_secret_access_key = secret\n",
+		"empty":     "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(useFiles(t), "credentials")
+			whole := "[default]\naws_access_key_id = AKID\naws_secret_access_key = secret\naws_session_token = %s\n"
+			writeFile(t, path, whole, "first")
+			s := s3server.New(t)
+			var accepted atomic.Value
+			var refused atomic.Int64
+			accepted.Store("first")
+			s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+				switch r.Header.Get("X-Amz-Security-Token") {
+				case accepted.Load():
+					return false
+				case "":
+					s3server.Refuse(w, r, http.StatusForbidden, "InvalidAccessKeyId")
+				default:
+					s3server.Refuse(w, r, http.StatusBadRequest, "ExpiredToken")
+				}
+				if refused.Add(1) == 3 {
+					writeFile(t, path, whole, "second")
+				}
+				return true
+			})
+			store := openPlain(t, s.URL, quick(s.URL))
+			if _, err := objstore.Put(t.Context(), store, "a", []byte("x"), objstore.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+			accepted.Store("second")
+			writeFile(t, path, "%s", half)
+			if _, err := store.Stat(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -64,17 +64,36 @@ func described(t *testing.T, store objstore.Store, want string) {
 // tokenServer gives tokens, which it counts: marked-token-1, and so on. check checks a request.
 func tokenServer(t *testing.T, s *azserver.Server, format string, check func(r *http.Request) bool) (at string, asked *atomic.Int64) {
 	asked = new(atomic.Int64)
-	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	at = entra(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metadata/identity/oauth2/token" && r.Header.Get("Metadata") == "" { // is there a service?
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
 		_ = r.ParseForm()
 		if !check(r) {
 			t.Errorf("asked for a token by %s %s %v %v", r.Method, r.URL, r.Form, r.Header)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, format, asked.Add(1))
-	}))
-	t.Cleanup(tokens.Close)
+	})
 	s.Token = "marked-token-1"
-	return tokens.URL, asked
+	return at, asked
+}
+
+// entra starts a server that is where tenants ask for tokens.
+func entra(t *testing.T, serve http.HandlerFunc) (at string) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/tenant/v2.0/.well-known/openid-configuration" {
+			serve(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"authorization_endpoint": "https://%[1]s/tenant/oauth2/v2.0/authorize",
+			"token_endpoint": "https://%[1]s/tenant/oauth2/v2.0/token", "issuer": "https://%[1]s/tenant/v2.0"}`, r.Host)
+	}))
+	t.Cleanup(s.Close)
+	authorities.AddCert(s.Certificate())
+	return s.URL
 }
 
 const oauthAnswer = `{"access_token": "marked-token-%d", "token_type": "Bearer", "expires_in": 3599}`
@@ -89,7 +108,7 @@ func TestIdentities(t *testing.T) {
 	form := func(name, value string) func(r *http.Request) bool {
 		return func(r *http.Request) bool {
 			return r.Method == http.MethodPost && r.URL.Path == "/tenant/oauth2/v2.0/token" && r.Form.Get("client_id") == "client" &&
-				r.Form.Get("scope") == "https://storage.azure.com/.default" && r.Form.Get(name) == value
+				strings.HasPrefix(r.Form.Get("scope"), "https://storage.azure.com/.default ") && r.Form.Get(name) == value
 		}
 	}
 	client := []string{"AZURE_CLIENT_ID=client", "AZURE_TENANT_ID=tenant", "AZURE_AUTHORITY_HOST=@"}
@@ -103,14 +122,14 @@ func TestIdentities(t *testing.T) {
 		"workload": {append(client, "AZURE_FEDERATED_TOKEN_FILE="+file), oauthAnswer, form("client_assertion", "marked-assertion"),
 			"client client from AZURE_FEDERATED_TOKEN_FILE"},
 		"machine": {[]string{"AZURE_POD_IDENTITY_AUTHORITY_HOST=@"}, `{"access_token": "marked-token-%d", "expires_on": "4000000000"}`, func(r *http.Request) bool {
-			return r.Header.Get("Metadata") == "true" && r.URL.Path == "/metadata/identity/oauth2/token" && r.Form.Get("resource") == "https://storage.azure.com/"
+			return r.Header.Get("Metadata") == "true" && r.URL.Path == "/metadata/identity/oauth2/token" && r.Form.Get("resource") == "https://storage.azure.com"
 		}, "managed identity from 169.254.169.254"},
 		"app service": {[]string{"IDENTITY_ENDPOINT=@/msi", "IDENTITY_HEADER=marked-h", "AZURE_CLIENT_ID=client"}, `{"access_token": "marked-token-%d", "expires_on": 4000000000}`,
 			func(r *http.Request) bool {
 				return r.Header.Get("X-Identity-Header") == "marked-h" && r.Form.Get("client_id") == "client"
 			},
 			"managed identity client from IDENTITY_ENDPOINT"},
-		"Azure ML": {[]string{"MSI_ENDPOINT=@/msi", "MSI_SECRET=marked-h", "DEFAULT_IDENTITY_CLIENT_ID=client"}, `{"access_token": "marked-token-%d", "expires_on": "1/2/2036 3:04:05 PM +00:00"}`,
+		"Azure ML": {[]string{"MSI_ENDPOINT=@/msi", "MSI_SECRET=marked-h", "DEFAULT_IDENTITY_CLIENT_ID=client"}, `{"access_token": "marked-token-%d", "expires_on": "2036-01-02 15:04:05"}`,
 			func(r *http.Request) bool {
 				return r.Header.Get("Secret") == "marked-h" && r.Form.Get("clientid") == "client"
 			}, "managed identity from MSI_ENDPOINT"},
@@ -200,11 +219,10 @@ func TestNoIdentity(t *testing.T) {
 	s := azserver.New(t)
 	t.Setenv("PATH", t.TempDir())
 	status := http.StatusUnauthorized
-	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	at := entra(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
 		fmt.Fprint(w, `{"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret marked-s."}`)
-	}))
-	t.Cleanup(tokens.Close)
+	})
 	check := func(want string) {
 		t.Helper()
 		opts := quick()
@@ -222,7 +240,7 @@ func TestNoIdentity(t *testing.T) {
 	t.Setenv("AZURE_TENANT_ID", "tenant")
 	t.Setenv("AZURE_AUTHORITY_HOST", "http://login.example")
 	check("AZURE_AUTHORITY_HOST")
-	t.Setenv("AZURE_AUTHORITY_HOST", tokens.URL)
+	t.Setenv("AZURE_AUTHORITY_HOST", at)
 	check("401 invalid_client: AADSTS7000215")
 	status = http.StatusServiceUnavailable
 	check("given up after 3 attempts")

@@ -122,10 +122,10 @@ func (s *Store) connect() (err error) {
 }
 
 // Describe asks for a token, if the identity is one that has tokens.
-func (s *Store) Describe(context.Context) (d objstore.Description, err error) {
+func (s *Store) Describe(ctx context.Context) (d objstore.Description, err error) {
 	d = objstore.Description{Endpoint: s.base}
 	if s.auth.tokens != nil {
-		_, err = s.auth.tokens.Token()
+		_, err = s.auth.tokens.Token(ctx)
 	}
 	d.Identity, d.From = s.auth.describe()
 	return d, s.Fail("open", "", err)

@@ -2,6 +2,8 @@ package az_test
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -30,6 +32,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// authorities has the authority of httptest's servers.
+var authorities = x509.NewCertPool()
+
 const block = 256 << 10
 
 // quick returns options with short pauses and small blocks.
@@ -53,6 +58,7 @@ func openAs(t *testing.T, s *azserver.Server, prefix string, opts az.Options) *a
 		opts.Endpoint = s.URL
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	transport.TLSClientConfig = &tls.Config{RootCAs: authorities}
 	opts.HTTPClient = &http.Client{Transport: transport}
 	t.Cleanup(transport.CloseIdleConnections)
 	store, err := az.New(azserver.Account, "box", prefix, opts)

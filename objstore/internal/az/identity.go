@@ -67,7 +67,7 @@ func (s *Store) identify(client *http.Client) (err error) {
 		}
 		s.Secrets.Remember(s.auth.sas.Get("sig"), url.QueryEscape(s.auth.sas.Get("sig")))
 	default:
-		s.auth = identity{tokens: credentials.Microsoft("https://storage.azure.com/", client, &s.Secrets)}
+		s.auth = identity{tokens: credentials.Microsoft("https://storage.azure.com/.default", client, &s.Secrets)}
 	}
 	return nil
 }

@@ -4,14 +4,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"path"
 	"strings"
+	"time"
 
+	google "cloud.google.com/go/auth/credentials"
 	"cloud.google.com/go/compute/metadata"
-	"golang.org/x/oauth2"
-	"golang.org/x/oauth2/google"
 
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
@@ -26,30 +28,70 @@ func Google(scope string, client *http.Client, secrets *ranged.Secrets) *Source 
 	if named != "" {
 		s.places = named + ", which " + variable + " names"
 	}
-	s.find = func(ctx context.Context) (oauth2.TokenSource, error) {
-		credentials, err := google.FindDefaultCredentials(ctx, scope)
-		switch {
-		case err != nil:
-			return nil, err
-		case credentials.JSON == nil:
-			s.whose = s.machine
-		case named != "":
-			s.found(s.account(credentials.JSON), s.places)
-		default:
-			s.found(s.account(credentials.JSON), "the file of gcloud auth application-default login")
+	s.find = func(bool) (ask, error) {
+		options := google.DetectOptions{Scopes: []string{scope}, Client: s.client, DisableAsyncRefresh: true,
+			Logger: slog.New(slog.DiscardHandler)}
+		found, err := google.DetectDefault(&options)
+		if err == nil && certified(found.JSON()) {
+			options.Client = nil // one with the certificate
+			found, err = google.DetectDefault(&options)
 		}
-		return credentials.TokenSource, nil
+		if err != nil {
+			return nil, err
+		}
+		switch machine := found.JSON() == nil; {
+		case machine:
+			s.is(s.machine)
+		case named != "":
+			s.found(s.account(found.JSON()), s.places)
+		default:
+			s.found(s.account(found.JSON()), "the file of gcloud auth application-default login")
+		}
+		return func(ctx context.Context) (string, time.Time, error) {
+			token, err := found.Token(ctx)
+			if err != nil {
+				return "", time.Time{}, lost(err)
+			}
+			return token.Value, token.Expiry, nil
+		}, nil
 	}
 	return s
 }
 
+// lost returns a refusal of the metadata server as a transient error, if it is one while the server
+// is restarted.
+func lost(err error) error {
+	a := ranged.Answer{Message: "the metadata server has no token"}
+	if _, ok := errors.AsType[metadata.NotDefinedError](err); ok {
+		a.Status = http.StatusNotFound
+	} else if refused, ok := errors.AsType[*metadata.Error](err); ok {
+		a.Status = refused.Code
+	}
+	if restarting(a.Status) {
+		return a.Transient()
+	}
+	return err
+}
+
+// certified reports whether credentials are federated by an X.509 certificate.
+func certified(text []byte) bool {
+	var file struct {
+		Source struct {
+			Certificate json.RawMessage
+		} `json:"credential_source"`
+	}
+	return json.Unmarshal(text, &file) == nil && file.Source.Certificate != nil
+}
+
 // machine asks for the service account of the machine.
 func (s *Source) machine() (identity, from string) {
-	email, _ := metadata.NewClient(s.client).Email("default") // an older server may have none
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	email, _ := metadata.NewClient(s.client).EmailWithContext(ctx, "default") // an older server may have none
 	return cmp.Or(email, "the service account of the machine"), "the metadata server"
 }
 
-// account returns whose a file of credentials is. Package google has parsed the file.
+// account returns whose a file of credentials is. The library has parsed the file.
 func (s *Source) account(text []byte) string {
 	var file struct {
 		Type          string

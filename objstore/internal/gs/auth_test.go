@@ -175,6 +175,42 @@ func TestMetadataServer(t *testing.T) {
 	works(t, s, open(t, s, "", named()), asked)
 }
 
+// TestMetadataServerDown has the store refuse the token while the metadata server is restarted, or
+// cuts connections: the job goes on.
+func TestMetadataServerDown(t *testing.T) {
+	for _, status := range []int{0, 404, 410, 429, 500, 503} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			s, asked := secure(t)
+			var down atomic.Int64
+			metadata := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Metadata-Flavor", "Google")
+				switch {
+				case down.Add(-1) < 0:
+					fmt.Fprintf(w, `{"access_token": "marked-token-%d", "token_type": "Bearer", "expires_in": 3600}`, asked.Add(1))
+				case status == 0:
+					panic(http.ErrAbortHandler)
+				default:
+					w.WriteHeader(status)
+				}
+			}))
+			t.Cleanup(metadata.Close)
+			t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+			t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(metadata.URL, "http://"))
+			store := open(t, s, "", named())
+			if _, err := objstore.Put(t.Context(), store, "a", pattern(chunk), objstore.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+			s.Mu.Lock()
+			s.Token = fmt.Sprint("marked-token-", asked.Load()+1)
+			s.Mu.Unlock()
+			down.Store(7) // more than the library's own five attempts
+			if data, _, err := objstore.ReadAll(t.Context(), store, "a", 1<<20); err != nil || !bytes.Equal(data, pattern(chunk)) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestExpired has the server refuse tokens that it gave before: each operation goes on with a new
 // one. If none is accepted, the error says what to do, after one more token.
 func TestExpired(t *testing.T) {

@@ -118,12 +118,12 @@ func (s *Store) Traits() objstore.Traits {
 }
 
 // Describe finds the credentials and asks for a token.
-func (s *Store) Describe(context.Context) (objstore.Description, error) {
+func (s *Store) Describe(ctx context.Context) (objstore.Description, error) {
 	d := objstore.Description{Identity: "anonymous", From: "the address or STORAGE_EMULATOR_HOST", Endpoint: s.base}
 	if s.auth == nil {
 		return d, nil
 	}
-	_, err := s.auth.Token()
+	_, err := s.auth.Token(ctx)
 	d.Identity, d.From = s.auth.Describe()
 	return d, s.Fail("open", "", err)
 }

@@ -47,6 +47,7 @@ type store struct {
 	endpoint *url.URL // HF_ENDPOINT
 
 	apis, resolvers ranged.Quota
+	inFile          rotated // the token of the file
 
 	turn   turn // of the request that learns the commit; who takes it may use commit
 	commit string

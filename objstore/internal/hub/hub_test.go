@@ -434,6 +434,91 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+// TestTokens has the token in each place where huggingface_hub looks for it, in its order and with
+// the white space of copies.
+func TestTokens(t *testing.T) {
+	s := hubserver.NewSet(map[string]hubserver.File{"a": {Data: []byte("content")}})
+	s.Token, s.Private = "hf_marked_good", true
+	hubserver.New(t, map[string]*hubserver.Set{"o/private": s})
+	other := filepath.Join(t.TempDir(), "other")
+	home := os.Getenv("HF_HOME")
+	t.Setenv("TOKENS", filepath.Dir(other))
+	t.Setenv("HOME", filepath.Dir(other))
+	for _, c := range []struct {
+		environment                 map[string]string
+		inHome, inOther, from, want string
+	}{
+		{map[string]string{"HF_TOKEN": " hf_marked\n_good\r\n"}, "hf_marked_bad", "", "HF_TOKEN", ""},
+		{map[string]string{"HUGGING_FACE_HUB_TOKEN": "hf_marked_good"}, "hf_marked_bad", "", "HUGGING_FACE_HUB_TOKEN", ""},
+		{map[string]string{"HF_TOKEN": "hf_marked_bad", "HUGGING_FACE_HUB_TOKEN": "hf_marked_good"}, "", "", "HF_TOKEN", "in HF_TOKEN may not"},
+		{map[string]string{"HF_TOKEN": " \n"}, "\thf_marked_good\n\n", "", home + "/token", ""},
+		{map[string]string{"HF_TOKEN_PATH": other}, "hf_marked_bad", "hf_marked_good", other, ""},
+		{map[string]string{"HF_TOKEN_PATH": "$TOKENS/other"}, "hf_marked_bad", "hf_marked_good", other, ""},
+		{map[string]string{"HF_TOKEN_PATH": "~/other"}, "hf_marked_bad", "hf_marked_good", other, ""},
+		{map[string]string{"HF_TOKEN_PATH": other}, "hf_marked_good", "", other, "no token was found in HF_TOKEN or in " + other},
+	} {
+		for _, name := range []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH"} {
+			t.Setenv(name, c.environment[name])
+		}
+		for path, content := range map[string]string{filepath.Join(home, "token"): c.inHome, other: c.inOther} {
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store := openAt(t, "datasets/o/private", quick())
+		_, err := read(t, store, "a", 0, 4)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v: %v, want %q", c.environment, err, c.want)
+		}
+		if d, _ := objstore.Describe(t.Context(), store); !strings.HasSuffix(d.From, c.from) {
+			t.Errorf("%v: from %s, want %s", c.environment, d.From, c.from)
+		}
+	}
+}
+
+// TestTokenRotated replaces the token in the file: it is missing, empty and half written meanwhile.
+func TestTokenRotated(t *testing.T) {
+	s := hubserver.NewSet(map[string]hubserver.File{"a": {Data: pattern(1, 1000), Kind: hubserver.Git}})
+	s.Token, s.Private = "hf_first_token", true
+	server := hubserver.New(t, map[string]*hubserver.Set{"o/private": s})
+	path := filepath.Join(os.Getenv("HF_HOME"), "token")
+	write := func(content string) {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	write("hf_first_token")
+	store := openAt(t, "datasets/o/private", quick())
+	reads := func(when string) {
+		t.Helper()
+		if _, err := read(t, store, "a", 0, 4); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	reads("first")
+	write("")
+	reads("empty")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	reads("missing")
+	write("hf")
+	refused := 0
+	server.Hook = func(_ http.ResponseWriter, r *http.Request, _ bool) bool { // one request at a time
+		s.Token = "hf_second_token"
+		if strings.HasSuffix(r.Header.Get("Authorization"), " hf") {
+			if refused++; refused == 3 {
+				write("hf_second_token")
+			}
+		}
+		return false
+	}
+	reads("half written")
+	if refused < 3 {
+		t.Errorf("%d requests had half a token", refused)
+	}
+}
+
 func TestPlace(t *testing.T) {
 	for rest, revision := range map[string]string{
 		"datasets/o/n@v1.0/d":                    "v1.0",

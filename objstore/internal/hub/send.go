@@ -12,7 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
+	"github.com/shardtool/shardtool/objstore/internal/credentials"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
@@ -73,19 +76,67 @@ func (s *store) quota(u *url.URL) *ranged.Quota {
 	return &s.apis
 }
 
-// token returns the token and where it was found, or where it was looked for. It is read for each
-// request to the endpoint, because a login may replace it.
+// token returns the token and where it was found, or where it was looked for: in the places and in
+// the order of huggingface_hub (get_token). It is read for each request to the endpoint, because a
+// login may replace it. While a file is being replaced, it may be missing or empty: then the last
+// token of the file serves.
 func (s *store) token() (token, from string) {
-	from = "HF_TOKEN"
-	if token = strings.TrimSpace(os.Getenv(from)); token == "" {
-		user, _ := os.UserHomeDir()
-		cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(user, ".cache"))
-		from = filepath.Join(cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cache, "huggingface")), "token")
+	token, from = credentials.Setting("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+	token = oneLine.Replace(token)
+	if token == "" {
+		from = tokenFile()
 		text, _ := os.ReadFile(from) // usually absent
-		token = strings.TrimSpace(string(text))
+		token = strings.TrimSpace(oneLine.Replace(string(text)))
+		token = s.inFile.last(token)
 	}
 	s.Secrets.Remember(token)
 	return token, from
+}
+
+// oneLine removes line breaks, which copies of tokens bring along.
+var oneLine = strings.NewReplacer("\r", "", "\n", "")
+
+// tokenFile returns the file that hf auth login writes.
+func tokenFile() string {
+	expanded := func(path string) string {
+		home, _ := os.UserHomeDir()
+		if rest, ok := strings.CutPrefix(path, "~/"); ok {
+			path = filepath.Join(home, rest)
+		}
+		return os.ExpandEnv(path)
+	}
+	if named := os.Getenv("HF_TOKEN_PATH"); named != "" {
+		return expanded(named)
+	}
+	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), "~/.cache")
+	return filepath.Join(expanded(cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cache, "huggingface"))), "token")
+}
+
+// rotated is the token of a file that others replace.
+type rotated struct {
+	mu    sync.Mutex
+	token string
+	since time.Time // when another token replaced one, or zero
+}
+
+// last returns the token, or if it is empty the last one that was not.
+func (r *rotated) last(token string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if token != "" && token != r.token {
+		if r.token != "" {
+			r.since = time.Now()
+		}
+		r.token = token
+	}
+	return r.token
+}
+
+// young reports whether the token was replaced not long ago, perhaps by the first half of another.
+func (r *rotated) young() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.since.IsZero() && time.Since(r.since) < time.Minute
 }
 
 // errNoEntry reports a path that the commit does not have.
@@ -114,7 +165,7 @@ func (s *store) explain(answer *http.Response) error {
 		q.Answered(nil)
 	}
 	switch {
-	case ranged.TransientStatus(status):
+	case ranged.TransientStatus(status), status == http.StatusUnauthorized && s.inFile.young():
 		return a.Transient()
 	case status == http.StatusRequestedRangeNotSatisfiable:
 		return io.ErrUnexpectedEOF

@@ -22,6 +22,9 @@ type Transient struct {
 	// Quota reports that the store accepts no more requests until After has passed. That wait does
 	// not count as time without progress, and costs nothing of the budget of retries.
 	Quota bool
+	// Within is how long the request is sent again without progress, if that is longer than
+	// MaxElapsed.
+	Within time.Duration
 	// Answered reports that there was an answer, so the address is right.
 	Answered bool
 	// NoHost reports that the host name does not resolve. Until the store has answered once, the
@@ -145,7 +148,7 @@ func (t *trail) next(ctx context.Context, n int, err error) error {
 	if transient.NoHost && !c.answered.Load() {
 		most = unknownHost
 	}
-	t.limit = t.r.opts.MaxElapsed
+	t.limit = max(t.r.opts.MaxElapsed, transient.Within)
 	if t.after && t.r.lost.Load() {
 		t.limit /= lostShare
 	}

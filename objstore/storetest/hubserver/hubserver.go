@@ -114,7 +114,7 @@ type window struct {
 }
 
 // New starts a server, which the test ends. HF_ENDPOINT and HF_HOME name it and an empty folder,
-// and HF_TOKEN is empty.
+// and the variables with a token are empty.
 func New(t testing.TB, sets map[string]*Set) *Server {
 	t.Helper()
 	s := &Server{Sets: sets, Limit: 3000, Window: 5 * time.Minute, Lifetime: time.Hour, Sign: CloudFront,
@@ -141,7 +141,8 @@ func New(t testing.TB, sets map[string]*Set) *Server {
 }
 
 func (s *Server) env(home string) map[string]string {
-	return map[string]string{"HF_ENDPOINT": s.URL, "HF_HOME": home, "HF_TOKEN": ""}
+	return map[string]string{"HF_ENDPOINT": s.URL, "HF_HOME": home, "HF_TOKEN": "", "HUGGING_FACE_HUB_TOKEN": "",
+		"HF_TOKEN_PATH": ""}
 }
 
 // CloudFront signs with Expires, Policy and Signature.

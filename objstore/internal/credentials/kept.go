@@ -1,0 +1,109 @@
+package credentials
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
+)
+
+const (
+	// pause is the shortest time between two requests to a source while its last credentials still
+	// serve, and the one for which credentials that the server refused are not asked for again.
+	pause = 10 * time.Second
+	// longest bounds one request to a source.
+	longest = time.Minute
+)
+
+// Kept keeps the last credentials of a source, and is where all patience with sources is. It asks
+// for others a while before they end; until those are there, it gives the last ones. A source that
+// has given credentials once may give others later, whatever it answers meanwhile: its agent is
+// restarted, its file is half written. So each failure after the first success is transient. Many
+// goroutines may use it; the source is asked by one at a time.
+type Kept[T any] struct {
+	// Ask asks the source for credentials, which serve until end, or for ever if that is zero. again
+	// reports that the server has refused the last ones.
+	Ask func(ctx context.Context, again bool) (value T, end time.Time, err error)
+	// Early is how long before their end others are asked for.
+	Early time.Duration
+	// Within is how long the source is asked again, if that is longer than the store's patience.
+	Within time.Duration
+
+	mu     sync.Mutex
+	given  bool      // the source has given credentials
+	stale  bool      // the server has refused the last ones
+	value  T         // if given and not stale
+	end    time.Time // of value, or zero
+	next   time.Time // when others are asked for, or zero
+	flight *flight[T]
+}
+
+// flight is a request to the source.
+type flight[T any] struct {
+	done  chan struct{}
+	value T
+	err   error
+}
+
+// Get returns credentials. It asks the source if there are none that serve, and returns when ctx
+// ends.
+func (k *Kept[T]) Get(ctx context.Context) (T, error) {
+	k.mu.Lock()
+	now := time.Now()
+	value, serves := k.value, k.given && !k.stale && (k.end.IsZero() || now.Before(k.end))
+	f := k.flight
+	if f == nil && (!serves || !k.next.IsZero() && !now.Before(k.next)) {
+		f = &flight[T]{done: make(chan struct{})}
+		k.flight = f
+		go k.fly(context.WithoutCancel(ctx), f, k.stale)
+	}
+	k.mu.Unlock()
+	if serves {
+		return value, nil
+	}
+	select {
+	case <-f.done:
+		return f.value, f.err
+	case <-ctx.Done():
+		return value, ctx.Err()
+	}
+}
+
+// fly asks the source.
+func (k *Kept[T]) fly(ctx context.Context, f *flight[T], again bool) {
+	defer close(f.done)
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	var end time.Time
+	f.value, end, f.err = k.Ask(ctx, again)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.flight = nil
+	soon := time.Now().Add(pause)
+	switch {
+	case f.err == nil:
+		k.given, k.stale, k.value, k.end, k.next = true, false, f.value, end, time.Time{}
+		if !end.IsZero() {
+			if k.next = end.Add(-k.Early); k.next.Before(soon) { // some give their last token until it ends
+				k.next = soon
+			}
+		}
+	case k.given:
+		k.next = soon
+		transient := ranged.Transient{Err: f.err}
+		if t, ok := errors.AsType[*ranged.Transient](f.err); ok {
+			transient = *t
+		}
+		transient.Answered, transient.Within = true, k.Within
+		f.err = &transient
+	}
+}
+
+// Refuse drops the last credentials, because the server has refused them.
+func (k *Kept[T]) Refuse() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stale = true
+}
