@@ -198,17 +198,19 @@ $(VENV)/ready: python/requirements-test.txt python/requirements-wheel.txt python
 		$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r python/requirements-torch.txt; fi
 	@touch $@
 
+# A process for each processor, and one more, since tests wait for processes and stores as long as they compute; 4 at most.
+PYTESTS = $(shell n=$$(( $$(nproc 2>/dev/null || echo 2) + 1 )); echo $$(( n < 4 ? n : 4 )))
 .PHONY: test-python
 test-python: build $(VENV)/ready ## the Python package: ruff, mypy and its tests, also of the wheel; pass flags of pytest in PYTESTFLAGS (-n 0: in one process)
 	cd python && ../$(VENV)/bin/ruff check && ../$(VENV)/bin/ruff format --check && ../$(VENV)/bin/mypy
 	@$(MAKE) --no-print-directory test-portable
-	cd python && SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" ../$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTESTFLAGS)
+	cd python && SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" ../$(VENV)/bin/python -m pytest -n $(PYTESTS) --dist loadfile $(PYTESTFLAGS)
 
 # What macOS runs, on any system: temporary files, pipes and ps in place of what only Linux has.
 PORTABLE := robust writer samples image_fields peers torch_stop
 .PHONY: test-portable
 test-portable: build $(VENV)/ready ## the Python package without what only Linux has, as on macOS
-	cd python && SHARDTOOL_PORTABLE=1 SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" ../$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile \
+	cd python && SHARDTOOL_PORTABLE=1 SHARDTOOL_BINARY="$(CURDIR)/bin/shardtool" ../$(VENV)/bin/python -m pytest -q -n $(PYTESTS) --dist loadfile \
 		$(PORTABLE:%=tests/test_%.py)
 
 .PHONY: test-torch

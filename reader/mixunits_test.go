@@ -152,7 +152,11 @@ func (u *unitRun) check(t *testing.T) (tokens, epochs int) {
 func TestUnitStreams(t *testing.T) {
 	sets := map[string]*unitSet{"a": newUnitSet(t, 1, 120), "b": newUnitSet(t, 2, 70), "c": newUnitSet(t, 3, 40)}
 	var tokens, epochs int
-	for seed := range uint64(12) {
+	seeds := uint64(12)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(43, seed))
 		u := &unitRun{sets: sets, seen: map[string]map[uint64]map[uint32]int{}}
 		for range 5 {
@@ -169,7 +173,7 @@ func TestUnitStreams(t *testing.T) {
 		n, whole := u.check(t)
 		tokens, epochs = tokens+n, epochs+whole
 	}
-	if tokens < 50_000 || epochs < 30 {
+	if tokens < 4_000*int(seeds) || epochs < 5*int(seeds)/2 {
 		t.Errorf("only %d tokens and %d whole epochs", tokens, epochs)
 	}
 }

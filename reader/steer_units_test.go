@@ -29,6 +29,9 @@ func TestSetWeightsOfUnits(t *testing.T) {
 		"tokens": {more: "count: tokens\n"}, "sequences by tokens": {units: pack, more: "count: tokens\n"},
 		"costs": {cost: "tokens"}, "costs of sequences": {units: pack, cost: "tokens^2"},
 	} {
+		if testing.Short() && c.cost == "" && c.units.Kind == units.Pack {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			mix := func(a, b, c0 string) string {
 				more := c.limit + ", order: {lanes: 4, run_blocks: 1, delay: 3, head: 2}" // units depend on it
