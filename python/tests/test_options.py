@@ -94,7 +94,7 @@ BAD = [
     (lambda: Order(global_batch=0), "global_batch=0: the least is 1"),
     (lambda: Order(epoch=-1), "epoch=-1: the least is 0"),
     (lambda: Order(shuffle_memory="much"), "shuffle_memory='much': give bytes, or a size such as '64MiB'"),
-    (lambda: Tuning(memory=-1), "memory=-1: the least is 0"),
+    (lambda: Tuning(memory=-1), "memory=-1: give bytes, or a size such as '64MiB'"),
     (lambda: Tuning(memory=1.5), "memory=1.5: give a whole number or text or None"),  # type: ignore[arg-type]
     (lambda: Tuning(copy="no"), "copy='no': give True or False or None"),  # type: ignore[arg-type]
     (lambda: Tuning(stats_every=float("nan")), "stats_every=nan: the least is 0"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import pytest
 
@@ -48,3 +50,87 @@ def test_layers_that_are_not_there(small: Path) -> None:
         with pytest.raises(NotFoundError, match=r"layer nope: .*layer ls") as info:
             read()
         assert "shardtool pack" not in info.value.message
+
+
+#: What advice in words stands for.
+WORDS: Dict[str, Any] = {
+    "a function": len, "a list of names": ["txt"], "a dict of names and types": {"txt": "txt"}, "True or False": False,
+    "a dict of names and encodings": {"a": "txt"}, "a shardtool.Tuning": shardtool.Tuning(), "a shardtool.Faults": shardtool.Faults(),
+    "a shardtool.Order": Order(), "a shardtool.Pack": shardtool.Pack(64, fields=["n"]), "a shardtool.Bucket": shardtool.Bucket(64, by="n"),
+}  # fmt: skip
+
+
+def advised(text: str) -> Iterator[Any]:
+    """Yields the values that an error says to give: literals of Python, numbers of a range, and
+    what words stand for."""
+    yield from (value for words, value in WORDS.items() if words in text)
+    if found := re.search(r"the least is (\d+)|give (\d+) to \d+", text):
+        yield int(found[1] or found[2])
+    at = 0
+    while found := re.compile(r"['(\[{]|None|\b\d").search(text, at):
+        for end in range(len(text), found.start(), -1):
+            try:
+                value = ast.literal_eval(text[found.start() : end])
+            except (SyntaxError, ValueError):
+                continue
+            if not isinstance(value, tuple) or all(isinstance(part, (int, str)) for part in value):
+                yield value
+            break
+        else:
+            end = found.end()
+        at = end
+    if found := re.search(r"write one of ([\w, ]+)", text):
+        yield from (word for word in found[1].split(", ") if word and word not in ("image", "auto", "float", "int", "cls"))
+
+
+def _loader(name: str) -> Callable[[Path, Path, Any], Any]:
+    return lambda data, out, value: Loader(data, **{"batch_size": 8, name: value}).close()
+
+
+def _tuning(name: str) -> Callable[[Path, Path, Any], Any]:
+    return lambda data, out, value: Loader(data, 8, tuning=shardtool.Tuning(**{name: value})).close()
+
+
+def _writer(name: str) -> Callable[[Path, Path, Any], Any]:
+    return lambda data, out, value: shardtool.Writer(out, **{name: value}).abort()
+
+
+@pytest.mark.parametrize(
+    ("call", "mistake"),
+    [
+        *((_loader(name), value) for name, value in (
+            ("tail", "x"), ("format", "jax"), ("fields", 3), ("layers", "captions"), ("seed", -1), ("seed", 2**64), ("batch_size", 0),
+            ("order", 3), ("units", 3), ("map", 3), ("map_batch", 3), ("epochs", -1), ("shuffle", 3), ("tuning", 3), ("faults", 3),
+        )),
+        *((_tuning(name), value) for name, value in (
+            ("memory", "much"), ("memory", -1), ("ring_memory", "x"), ("prefetch", -1), ("workers", -1), ("requests", 0), ("host", 1),
+        )),
+        *((_writer(name), value) for name, value in (
+            ("attrs", 3), ("level", 99), ("fields", 3), ("shard_size", "x"), ("samples_per_shard", -1), ("on_exists", "x"), ("layout", "x"),
+            ("duplicate_keys", "x"), ("memory", "x"),
+        )),
+        (lambda data, out, value: Loader(data, 8, fields={"txt": value}).close(), "nope"),
+        (lambda data, out, value: shardtool.Writer(out, fields={"a": value}).abort(), "bmp"),
+        (lambda data, out, value: shardtool.Faults(max_skipped=value), "x"),
+        (lambda data, out, value: shardtool.Pack(64, fields=value), "x"),
+        (lambda data, out, value: shardtool.Image(size=value), (0, 0)),
+    ],
+)  # fmt: skip
+def test_advice(small: Path, tmp_path: Path, call: Callable[[Path, Path, Any], Any], mistake: Any) -> None:
+    """Every value that an error says to give ends its complaint."""
+
+    def complaint(value: Any) -> str:
+        try:
+            call(small, tmp_path / "out", value)
+        except (shardtool.ShardtoolError, TypeError, ValueError) as err:
+            return str(err)
+        return ""
+
+    text = complaint(mistake)
+    assert text, "no error"
+    begin = text.partition("=")[0] + "="
+    values: List[Any] = [value for value in advised(text.partition(": ")[2]) if value != mistake]
+    assert values, text
+    for value in values:
+        again = complaint(value)
+        assert not again.startswith(begin) or "not installed" in again, (text, value, again)

@@ -146,11 +146,9 @@ def at_home(text: str) -> str:
 
 def size_of(name: str, given: Optional[Size]) -> Optional[int]:
     """A size in bytes."""
-    if isinstance(given, int):
-        at_least(name, given, 0)
-    if given is None or isinstance(given, int):
+    if given is None or (isinstance(given, int) and given >= 0):
         return given
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", given)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(given))
     if match is None or match[2].lower() not in _UNITS:
         raise ConfigError(f"{name}={given!r}: give bytes, or a size such as '64MiB' or '1GB'")
     return int(float(match[1]) * _UNITS[match[2].lower()])
