@@ -51,8 +51,10 @@ type Traits struct {
 	// a bucket with versioning does.
 	Versions bool
 	// ListVersions lists the versions of the objects whose names begin with prefix, those that were
-	// replaced or deleted too, name by name in ascending order, the newest of a name first. It leaves
-	// out names that CheckName refuses. It is nil where the store cannot list them.
+	// replaced or deleted too, name by name in the store's order, the newest of a name first, and
+	// parts of uploads. Those that the store deletes itself later may come once more at the end. It
+	// leaves out names that CheckName refuses. An error that wraps ErrKept says that there may be more
+	// versions, which are not listed. It is nil where the store cannot list them.
 	ListVersions func(ctx context.Context, prefix string) iter.Seq2[Version, error]
 	// DeleteVersion deletes a version for good, or the mark of a deletion. A missing one is no error.
 	// The error of one that a lock or a missing right protects wraps ErrKept. It is nil where
@@ -70,7 +72,8 @@ type Traits struct {
 	Sweep func(ctx context.Context, olderThan time.Duration) (removed int, err error)
 }
 
-// ErrKept reports a version that the store refuses to delete.
+// ErrKept reports an object or a version that the store refuses to delete, because something
+// protects it.
 var ErrKept = errors.New("the store keeps it")
 
 // Version is a version of an object that a [Store] keeps. Its Name and ID identify it.
@@ -79,6 +82,9 @@ type Version struct {
 	ID string
 	// Current reports the newest version, which Open reads; unless it is a Mark, that of a deletion.
 	Current, Mark bool
+	// Until, if it is not zero, is how long the version stays, whatever is done: it was deleted, and
+	// the store lets deletions be undone; or it is part of an upload that may still run.
+	Until time.Time
 }
 
 // TraitsOf returns the traits of a store. A store declares them with a method Traits() Traits; a

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,8 +50,10 @@ type PruneResult struct {
 	// objects.
 	Left []objstore.Info
 	// VersionsDeleted are the versions that PruneOptions.Versions deleted, or would delete, and
-	// VersionsLeft those that the store did not delete.
+	// VersionsLeft those that are there, and objects that the store refused to delete.
 	VersionsDeleted, VersionsLeft []KeptVersion
+	// Versions reports that the store keeps versions of what was deleted or replaced, or may.
+	Versions bool
 }
 
 // Prune deletes what no kept generation names: objects of unfinished packs, generations beyond
@@ -104,38 +107,44 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	}
 	// Tables are deleted first, and parts' manifests: without them a generation cannot be opened,
 	// and so is never found incomplete.
+	var order []string
 	for _, tables := range []bool{true, false} {
 		for _, info := range res.Objects {
-			if (names.IsTables(info.Name) || partObjects.MatchString(info.Name)) != tables {
-				continue
-			}
-			if err := unchanged(ctx, store, tag); err != nil {
-				return nil, err
-			}
-			if names.IsView(info.Name) { // it may have got a name since
-				if err := s.views(ctx, store); err != nil {
-					return nil, err
-				}
-				if s.keep[info.Name] {
-					continue
-				}
-			}
-			if err := store.Delete(ctx, info.Name); err != nil {
-				return nil, err
+			if (names.IsTables(info.Name) || partObjects.MatchString(info.Name)) == tables {
+				order = append(order, info.Name)
 			}
 		}
 	}
+	refused, err := deleteAll(ctx, store, order, func(name string) (bool, error) {
+		err := unchanged(ctx, store, tag)
+		if err == nil && names.IsView(name) { // it may have got a name since
+			err = s.views(ctx, store)
+		}
+		return names.IsView(name) && s.keep[name], err
+	})
+	if err != nil {
+		return nil, err
+	}
+	res.refuse(refused)
 	return res, res.versions(ctx, store, opt)
 }
 
-// versions deletes what the store keeps.
-func (r *PruneResult) versions(ctx context.Context, store objstore.Store, opt PruneOptions) error {
-	if !opt.Versions {
-		return nil
+// refuse takes what the store refused to delete out of what was deleted.
+func (r *PruneResult) refuse(refused []KeptVersion) {
+	for i := range refused {
+		at := slices.IndexFunc(r.Objects, func(o objstore.Info) bool { return o.Name == refused[i].Name })
+		refused[i].Bytes = r.Objects[at].Size
+		r.Bytes -= r.Objects[at].Size
+		r.Objects = slices.Delete(r.Objects, at, at+1)
 	}
-	kept, err := keptVersions(ctx, store, nil, true, opt.DryRun)
+	r.VersionsLeft = refused
+}
+
+// versions lists what the store keeps, and deletes it if it shall.
+func (r *PruneResult) versions(ctx context.Context, store objstore.Store, opt PruneOptions) error {
+	kept, err := keptVersions(ctx, store, nil, opt.Versions, opt.DryRun)
 	if err == nil {
-		r.VersionsDeleted, r.VersionsLeft = kept.deleted, kept.left
+		r.VersionsDeleted, r.VersionsLeft, r.Versions = kept.deleted, append(r.VersionsLeft, kept.left...), kept.remain()
 	}
 	return err
 }

@@ -74,7 +74,8 @@ type PurgeReport struct {
 	// have the bytes.
 	Versions bool `json:"versions_may_remain"`
 	// VersionsDeleted are those of the data set and its layers that PurgeOptions.Versions deleted, or
-	// would delete, and VersionsLeft those that are there. The receipts of layers have none.
+	// would delete, and VersionsLeft those that are there, and objects that the store refused to
+	// delete. The receipts of layers have none.
 	VersionsDeleted []KeptVersion `json:"versions_deleted,omitempty"`
 	VersionsLeft    []KeptVersion `json:"versions_left,omitempty"`
 	// NamesLeft are places that may still name purged samples, their classes or labels.
@@ -158,7 +159,18 @@ func Purge(ctx context.Context, store objstore.Store, opt PurgeOptions) (*PurgeR
 	if err != nil {
 		return nil, fmt.Errorf("the data set is purged, and versions that the store keeps are not deleted: purge again: %w", err)
 	}
-	report.VersionsDeleted, report.VersionsLeft, report.Versions = kept.deleted, kept.left, kept.remain()
+	for i, l := range report.Layers {
+		if l.Receipt == nil {
+			continue
+		}
+		for _, refused := range l.Receipt.VersionsLeft {
+			refused.Name = within(store, opt.Layers[i]) + refused.Name
+			report.VersionsLeft = append(report.VersionsLeft, refused)
+		}
+		l.Receipt.VersionsLeft = nil
+	}
+	report.VersionsDeleted, report.VersionsLeft = kept.deleted, append(report.VersionsLeft, kept.left...)
+	report.Versions = kept.remain()
 	for _, l := range report.Layers {
 		if l.Receipt != nil {
 			l.Receipt.Versions = report.Versions
@@ -288,12 +300,21 @@ func (o PurgeOptions) leftovers(ctx context.Context, store, base objstore.Store,
 			*to = append(*to, name)
 		}
 	}
-	for i := 0; delete && i < len(left.holds); i++ {
-		if err := store.Delete(ctx, left.holds[i]); err != nil {
-			return err
-		}
+	if !delete {
+		return nil
 	}
-	return nil
+	refused, err := deleteAll(ctx, store, left.holds, func(string) (bool, error) { return false, nil })
+	report.Deleted = withoutRefused(report.Deleted, refused)
+	report.refuse(refused)
+	return err
+}
+
+// refuse adds what the store refused to delete: it still has the bytes.
+func (r *PurgeReport) refuse(refused []KeptVersion) {
+	for _, kept := range refused {
+		r.Holding = append(r.Holding, kept.Name)
+	}
+	r.VersionsLeft = append(r.VersionsLeft, refused...)
 }
 
 func newReport(dry bool) *PurgeReport {
@@ -538,11 +559,13 @@ func (p *purge) generations(ctx context.Context, store objstore.Store) error {
 	if !p.opt.Generations {
 		return nil
 	}
-	if p.report.Deleted, err = h.delete(ctx, tag, p.opt.DryRun); err != nil {
+	var refused []KeptVersion
+	if p.report.Deleted, refused, err = h.delete(ctx, tag, p.opt.DryRun); err != nil {
 		return fmt.Errorf("%v: %w", store, err)
 	}
 	if !p.opt.DryRun {
 		p.report.Holding = append([]string{}, h.archives...)
 	}
+	p.report.refuse(refused)
 	return nil
 }

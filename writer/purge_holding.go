@@ -204,7 +204,8 @@ func (h *holding) holder(s metadata.ShardEntry) bool {
 // objects. Tables are deleted first: without them a generation cannot be opened, and so is never
 // found incomplete. The generations found by keys come before those that have these keys: whoever
 // goes on after an interruption still finds both.
-func (h *holding) delete(ctx context.Context, tag objstore.Info, dry bool) ([]string, error) {
+func (h *holding) delete(ctx context.Context, tag objstore.Info,
+	dry bool) (deleted []string, refused []KeptVersion, err error) {
 	keep := map[string]bool{}
 	for name, m := range h.all {
 		if !slices.Contains(h.holds, name) && !slices.Contains(h.byKey, name) {
@@ -222,27 +223,21 @@ func (h *holding) delete(ctx context.Context, tag objstore.Info, dry bool) ([]st
 	for _, name := range h.holds {
 		keepAll(last, h.all[name])
 	}
-	deleted, err := h.written(ctx, h.byKey, h.keyedOrphans, last)
+	keyed, err := h.written(ctx, h.byKey, h.keyedOrphans, last)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	rest, err := h.written(ctx, h.holds, h.orphans, keep)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	deleted = append(append([]string{}, deleted...), rest...)
+	deleted = append(append([]string{}, keyed...), rest...)
 	if dry {
-		return deleted, nil
+		return deleted, nil, nil
 	}
-	for _, name := range deleted {
-		if err := unchanged(ctx, h.store, tag); err != nil {
-			return nil, err
-		}
-		if err := h.store.Delete(ctx, name); err != nil {
-			return nil, err
-		}
-	}
-	return deleted, nil
+	refused, err = deleteAll(ctx, h.store, deleted,
+		func(string) (stays bool, err error) { return false, unchanged(ctx, h.store, tag) })
+	return withoutRefused(deleted, refused), refused, err
 }
 
 func keepAll(keep map[string]bool, m *metadata.Manifest) {

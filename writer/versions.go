@@ -4,20 +4,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// KeptVersion is a version that a store keeps of an object that was replaced or deleted.
+// KeptVersion is a version that a store keeps of an object that was replaced or deleted, or an
+// object that it refused to delete.
 type KeptVersion struct {
 	// Name is the object's, with the address of the layer before it if that is elsewhere.
-	Name  string `json:"name"`
+	Name string `json:"name"`
+	// ID is empty for an object that was to be deleted.
 	ID    string `json:"version"`
 	Bytes int64  `json:"bytes"`
 	// Error says why the store refused to delete it, such as that it is locked.
 	Error string `json:"error,omitempty"`
+}
+
+// deleteAll deletes objects, in their order, and returns those that the store refused to delete,
+// such as locked ones. What tables and the manifests of parts lead to stays where they do, so that
+// no generation is incomplete. before is called before each deletion; it reports whether the object
+// stays after all.
+func deleteAll(ctx context.Context, store objstore.Store, all []string,
+	before func(name string) (stays bool, err error)) (refused []KeptVersion, err error) {
+	leads := ""
+	for _, name := range all {
+		if stays, err := before(name); err != nil {
+			return refused, err
+		} else if stays {
+			continue
+		}
+		if leads != "" {
+			refused = append(refused, KeptVersion{Name: name, Error: "not tried, because " + leads + " stays, which leads to it"})
+			continue
+		}
+		err := store.Delete(ctx, name)
+		if errors.Is(err, objstore.ErrKept) {
+			refused = append(refused, KeptVersion{Name: name, Error: err.Error()})
+			if names.IsTables(name) || partObjects.MatchString(name) {
+				leads = name
+			}
+		} else if err != nil {
+			return refused, err
+		}
+	}
+	return refused, nil
+}
+
+// withoutRefused returns the names that are none of what was refused.
+func withoutRefused(all []string, refused []KeptVersion) []string {
+	return slices.DeleteFunc(all,
+		func(name string) bool {
+			return slices.ContainsFunc(refused, func(k KeptVersion) bool { return k.Name == name })
+		})
 }
 
 // versions is what stores keep of the objects of a data set and of its layers that were replaced or
@@ -36,15 +78,20 @@ func keptVersions(ctx context.Context, store objstore.Store, layers []objstore.S
 	if err := k.find(ctx, store, ""); err != nil {
 		return nil, err
 	}
-	below := strings.TrimSuffix(store.String(), "/") + "/"
 	for _, l := range layers {
-		if at := strings.TrimSuffix(l.String(), "/") + "/"; !strings.HasPrefix(at, below) {
+		if at := within(store, l); at == strings.TrimSuffix(l.String(), "/")+"/" {
 			if err := k.find(ctx, l, at); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return k, nil
+}
+
+// within returns what stands before the names of objects of a layer: its folder below the data set,
+// or its address.
+func within(store, layer objstore.Store) string {
+	return strings.TrimPrefix(strings.TrimSuffix(layer.String(), "/")+"/", strings.TrimSuffix(store.String(), "/")+"/")
 }
 
 // remain reports whether versions remain, or may.
@@ -61,36 +108,81 @@ func (k *versions) find(ctx context.Context, store objstore.Store, prefix string
 		k.unknown = k.unknown || traits.Versions
 		return nil
 	}
+	gone := len(k.deleted)
 	var of []objstore.Version // of one name
-	for v, err := range traits.ListVersions(ctx, "") {
-		if err != nil && !k.drop && ctx.Err() == nil {
-			k.unknown = true // these credentials may not list them
+	settle := func(v objstore.Version) (err error) {
+		if len(of) > 0 && of[0].Name != v.Name {
+			err = k.settle(ctx, traits, of, prefix)
+			of = of[:0]
+		}
+		of = append(of, v)
+		return err
+	}
+	err := k.list(ctx, traits, settle)
+	if err == nil {
+		err = k.settle(ctx, traits, of, prefix)
+	}
+	if err != nil || k.dry || len(k.deleted) == gone {
+		return err
+	}
+	// What is listed after its deletion, because the store lets deletions be undone, is not deleted.
+	known := map[[2]string]bool{}
+	for _, v := range k.left {
+		known[[2]string{v.Name, v.ID}] = true
+	}
+	return k.list(ctx, traits, func(v objstore.Version) error {
+		kept := KeptVersion{Name: prefix + v.Name, ID: v.ID, Bytes: v.Size, Error: stays(v)}
+		if v.Current || v.Mark {
 			return nil
+		}
+		k.deleted = slices.DeleteFunc(k.deleted, func(d KeptVersion) bool { return d.Name == kept.Name && d.ID == kept.ID })
+		if known[[2]string{kept.Name, kept.ID}] {
+			return nil
+		}
+		if kept.Error == "" {
+			kept.Error = "the store lists it after its deletion: run the command again"
+		}
+		k.left = append(k.left, kept)
+		return nil
+	})
+}
+
+// list calls each for the versions of replaceable names.
+func (k *versions) list(ctx context.Context, traits objstore.Traits, each func(objstore.Version) error) error {
+	for v, err := range traits.ListVersions(ctx, "") {
+		if err != nil && ctx.Err() == nil && (!k.drop || errors.Is(err, objstore.ErrKept)) {
+			k.unknown = true // these credentials may not list them, or not all
+			return nil
+		}
+		if err == nil && replaceable(v.Name) {
+			err = each(v)
 		}
 		if err != nil {
 			return err
 		}
-		if !replaceable(v.Name) {
-			continue
-		}
-		if len(of) > 0 && of[0].Name != v.Name {
-			if err := k.settle(ctx, traits, of, prefix); err != nil {
-				return err
-			}
-			of = of[:0]
-		}
-		of = append(of, v)
 	}
-	return k.settle(ctx, traits, of, prefix)
+	return nil
+}
+
+// stays says why a version cannot be deleted, "" if it may be.
+func stays(v objstore.Version) string {
+	if v.Until.IsZero() {
+		return ""
+	}
+	until := v.Until.UTC().Format(time.RFC3339)
+	if objstore.IsPart(v.Name) && v.Until.Sub(v.ModTime) <= 24*time.Hour {
+		return "a pack that runs may still need this part: delete it after " + until
+	}
+	return "the store has soft deletion: it deletes the bytes itself, on " + until + " or soon after"
 }
 
 // replaceable reports whether a name, which may be of a layer below the data set, is one that a
-// Writer gives to objects with content, or a store to the objects by which it tries a bucket.
+// Writer gives to objects with content, or a store to parts and to those by which it tries a bucket.
 func replaceable(name string) bool {
 	if rest, below := strings.CutPrefix(name, names.LayerFolder); below {
 		_, name, _ = strings.Cut(rest, "/")
 	}
-	return likeOurs(name) || objstore.IsProbe(name)
+	return likeOurs(name) || objstore.IsProbe(name) || objstore.IsPart(name)
 }
 
 // settle deletes the versions of one name but a current one. The mark of the deletion goes last,
@@ -107,7 +199,7 @@ func (k *versions) settle(ctx context.Context, traits objstore.Traits, of []objs
 			continue
 		}
 		kept := KeptVersion{Name: prefix + v.Name, ID: v.ID, Bytes: v.Size}
-		if !k.drop {
+		if kept.Error = stays(v); !k.drop || kept.Error != "" {
 			k.left = append(k.left, kept)
 			continue
 		}

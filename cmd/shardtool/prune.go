@@ -108,6 +108,12 @@ func pruneLayers(ctx context.Context, dataset string, base objstore.Store, opt w
 		res.Objects, res.Young, res.Left = append(res.Objects, in(r.Objects)...), append(res.Young, in(r.Young)...),
 			append(res.Left, in(r.Left)...)
 		res.Bytes += r.Bytes
+		for _, v := range r.VersionsLeft {
+			if v.ID == "" { // refused; the versions are those below the data set
+				v.Name = names.Layer(l.Name) + "/" + v.Name
+				res.VersionsLeft = append([]writer.KeptVersion{v}, res.VersionsLeft...)
+			}
+		}
 	}
 	return err
 }
@@ -132,7 +138,7 @@ func printPruned(w io.Writer, res *writer.PruneResult, opt *writer.PruneOptions)
 			"spared %s, %s: they, or the pack they belong to, are younger than %v, so that it can be resumed or is still running; --grace 0s deletes them\n",
 			plural(n, "object"), bytesText(sumSizes(res.Young)), opt.Grace)
 	}
-	printVersions(w, res.VersionsDeleted, res.VersionsLeft, opt.DryRun, false)
+	printVersions(w, res.VersionsDeleted, res.VersionsLeft, opt.DryRun, res.Versions)
 	fmt.Fprintf(w, "%s %s, %s; kept %s\n", verb, plural(len(res.Objects), "object"), bytesText(uint64(res.Bytes)),
 		plural(len(res.Kept), "generation"))
 }
@@ -151,7 +157,8 @@ func pruneJSON(res *writer.PruneResult, opt *writer.PruneOptions) map[string]any
 		"kept":   append([]string{}, res.Kept...),
 		"spared": names(res.Young), "spared_bytes": sumSizes(res.Young), "grace_seconds": max(0, opt.Grace.Seconds()),
 	}
-	if opt.Versions {
+	all["versions_may_remain"] = res.Versions
+	if opt.Versions || len(res.VersionsLeft) > 0 {
 		all["versions_deleted"], all["versions_left"] = append([]writer.KeptVersion{}, res.VersionsDeleted...),
 			append([]writer.KeptVersion{}, res.VersionsLeft...)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -95,7 +96,7 @@ func printVersions(w io.Writer, deleted, left []writer.KeptVersion, dry, unknown
 		size += v.Bytes
 		if v.Error != "" {
 			refused++
-			fmt.Fprintf(w, "not deleted: version %s of %s: %s\n", shown(v.ID), shown(v.Name), shown(v.Error))
+			fmt.Fprintf(w, "not deleted: %s: %s\n", keptText(v), shown(v.Error))
 		}
 	}
 	switch {
@@ -104,17 +105,33 @@ func printVersions(w io.Writer, deleted, left []writer.KeptVersion, dry, unknown
 			plural(len(left), "version"), bytesText(uint64(size)))
 	case unknown && len(left) == 0:
 		fmt.Fprintln(w,
-			"versions that the store keeps of deleted objects may remain: where versioning or soft deletion is on, delete noncurrent versions with the store's own tools")
+			"versions that the store keeps of deleted objects may remain, because not all are listed: where versioning or soft deletion is on, delete noncurrent versions with the store's own tools")
 	}
 }
 
-// versionsLeft is the error of a command that was to delete all versions.
+// keptText names what a store kept.
+func keptText(v writer.KeptVersion) string {
+	if v.ID == "" {
+		return shown(v.Name)
+	}
+	return "version " + shown(v.ID) + " of " + shown(v.Name)
+}
+
+// versionsLeft is the error of a command that was to delete objects that the store kept, or all
+// versions if wanted is set.
 func versionsLeft(wanted bool, left []writer.KeptVersion) error {
-	if !wanted || len(left) == 0 {
+	if !wanted {
+		left = slices.DeleteFunc(slices.Clone(left), func(v writer.KeptVersion) bool { return v.ID != "" })
+	}
+	if len(left) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the store kept %s that were to be deleted, such as %s of %s: %s", plural(len(left), "version"),
-		left[0].ID, left[0].Name, left[0].Error)
+	what := "version"
+	if left[0].ID == "" {
+		what = "object"
+	}
+	return fmt.Errorf("the store kept %s that were to be deleted, such as %s: %s", plural(len(left), what),
+		keptText(left[0]), left[0].Error)
 }
 
 // printAllPurged prints the receipt, and the receipts of the layers.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/objstore/storetest/azserver"
+	"github.com/shardtool/shardtool/objstore/storetest/gsserver"
 	"github.com/shardtool/shardtool/objstore/storetest/s3server"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -146,4 +149,189 @@ func TestVersions(t *testing.T) {
 		t.Errorf("left %q, current %q: %s", left, current, text)
 	}
 	run(0, "verify", set, "--deep", "--quiet")
+}
+
+// TestVersionsOfOthers purges and prunes on Google and Azure, in buckets with versions, with soft
+// deletion and with locks: what still has the bytes is in the receipt, and nothing that the store
+// kept is called deleted.
+func TestVersionsOfOthers(t *testing.T) {
+	t.Parallel()
+	google, azure := gsserver.New(t), azserver.New(t)
+	type bucket struct {
+		address string
+		set     func(versioned, soft bool)
+		lock    func(text string) // what may not be deleted
+		with    func(text string) (gone, current []string)
+	}
+	has := func(data []byte, text string) bool { return text != "" && bytes.Contains(data, []byte(text)) }
+	for name, b := range map[string]bucket{
+		"gs": {
+			"gs://bucket/set?anonymous=true&endpoint=" + google.URL,
+			func(versioned, soft bool) { google.Versioned, google.Soft = versioned, soft },
+			func(text string) {
+				google.Locked = func(name string, generation int64) string {
+					for _, o := range append(slices.Clone(google.Versions[name]), google.Objects[name]) {
+						if o != nil && o.Generation == generation && has(o.Data, text) {
+							return "retentionPolicyNotMet"
+						}
+					}
+					return ""
+				}
+			},
+			func(text string) (gone, current []string) {
+				for _, kept := range []map[string][]*gsserver.Stored{google.Versions, google.SoftDeleted} {
+					for name, all := range kept {
+						for _, o := range all {
+							if has(o.Data, text) {
+								gone = append(gone, name+" "+fmt.Sprint(o.Generation))
+							}
+						}
+					}
+				}
+				for name, o := range google.Objects {
+					if has(o.Data, text) {
+						current = append(current, name)
+					}
+				}
+				return gone, current
+			},
+		},
+		"az": {
+			"az://acct/box/set?endpoint=" + azure.URL,
+			func(versioned, soft bool) { azure.Versioned, azure.Soft = versioned, soft },
+			func(text string) {
+				azure.Locked = func(name, version string) string {
+					for _, o := range append(slices.Clone(azure.Versions[name]), azure.Objects[name]) {
+						if o != nil && o.Version == version && has(o.Data, text) {
+							return "BlobImmutableDueToPolicy"
+						}
+					}
+					return ""
+				}
+			},
+			func(text string) (gone, current []string) {
+				for name, all := range azure.Versions {
+					for _, o := range all {
+						if has(o.Data, text) {
+							id := o.Version
+							if id == "" {
+								id = "soft-deleted"
+							}
+							gone = append(gone, name+" "+id)
+						}
+					}
+				}
+				for name, o := range azure.Objects {
+					if has(o.Data, text) {
+						current = append(current, name)
+					}
+				}
+				return gone, current
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := func(code int, args ...string) (stdout, stderr string) {
+				t.Helper()
+				cmd := exec.Command("shardtool", args...)
+				cmd.Env = append(os.Environ(), "AZURE_STORAGE_ACCOUNT_KEY=bWFya2VkIGFjY291bnQga2V5")
+				var out, said bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &said
+				_ = cmd.Run()
+				if got := cmd.ProcessState.ExitCode(); got != code {
+					t.Fatalf("%q: exit %d, want %d: %s%s", args, got, code, &out, &said)
+				}
+				return out.String(), said.String()
+			}
+			receipt := func(code int, args ...string) (r writer.PurgeReport, stderr string) {
+				t.Helper()
+				out, stderr := run(code, append(args, "--json")...)
+				if err := json.Unmarshal([]byte(out), &r); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				return r, stderr
+			}
+			// listed checks that the receipt has all of the versions and no others of their names.
+			listed := func(r writer.PurgeReport, gone []string) {
+				t.Helper()
+				for _, version := range gone {
+					key, id, _ := strings.Cut(version, " ")
+					if !slices.ContainsFunc(r.VersionsLeft, func(v writer.KeptVersion) bool { return "set/"+v.Name == key && v.ID == id }) {
+						t.Errorf("the receipt lacks %s: %+v", version, r.VersionsLeft)
+					}
+				}
+			}
+			dir := t.TempDir()
+			for _, file := range []string{"a.txt", "b.txt", "c.txt"} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte("text of "+file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pack := func() {
+				run(0, "pack", dir, b.address, "--format", "tar", "--samples-per-shard", "1", "--quiet", "--overwrite")
+			}
+
+			b.set(true, false)
+			pack()
+			run(0, "remove", b.address, "b")
+			r, _ := receipt(0, "purge", b.address, "--generations")
+			gone, there := b.with("text of b.txt")
+			if len(gone) == 0 || len(there) > 0 || !r.Versions {
+				t.Fatalf("noncurrent %q, current %q, %+v", gone, there, r)
+			}
+			listed(r, gone)
+			b.lock("text of b.txt")
+			r, stderr := receipt(1, "purge", b.address, "--versions")
+			if gone, _ = b.with("text of b.txt"); len(gone) == 0 || len(r.VersionsDeleted) == 0 || !strings.Contains(stderr, "were to be deleted") {
+				t.Errorf("%q, %+v, %s", gone, r, stderr)
+			}
+			listed(r, gone)
+			b.lock("")
+			r, _ = receipt(0, "purge", b.address, "--versions")
+			if gone, _ = b.with("text of b.txt"); len(gone) > 0 || r.Versions || len(r.VersionsLeft) > 0 {
+				t.Errorf("%q, %+v", gone, r)
+			}
+
+			// Soft deletion: the receipt says that the store deletes them later.
+			b.set(true, true)
+			run(0, "remove", b.address, "c")
+			run(0, "purge", b.address, "--generations")
+			r, stderr = receipt(1, "purge", b.address, "--versions")
+			gone, _ = b.with("text of c.txt")
+			if len(gone) == 0 || !r.Versions || !strings.Contains(stderr, "soft deletion") {
+				t.Errorf("%q, %+v, %s", gone, r, stderr)
+			}
+			listed(r, gone)
+			for _, v := range r.VersionsDeleted {
+				if slices.Contains(gone, "set/"+v.Name+" "+v.ID) {
+					t.Errorf("%+v is kept and is called deleted", v)
+				}
+			}
+
+			// A lock on current objects: they are not called deleted, and what tables lead to stays.
+			b.set(false, false)
+			pack()
+			run(0, "remove", b.address, "b")
+			run(0, "purge", b.address)
+			b.lock("text of b.txt")
+			r, stderr = receipt(1, "purge", b.address, "--generations")
+			_, there = b.with("text of b.txt")
+			if len(there) == 0 || len(r.Deleted) == 0 || !strings.Contains(stderr, "were to be deleted, such as ") {
+				t.Errorf("%q, %+v, %s", there, r, stderr)
+			}
+			for _, name := range there {
+				name = strings.TrimPrefix(name, "set/")
+				if slices.Contains(r.Deleted, name) || !slices.Contains(r.Holding, name) {
+					t.Errorf("%s: deleted %q, holding %q", name, r.Deleted, r.Holding)
+				}
+			}
+			b.lock("text of a.txt")
+			if text, stderr := run(1, "prune", b.address, "--grace", "0s"); !strings.Contains(text, "not deleted: ") || !strings.Contains(stderr, "the store kept 1 object") {
+				t.Errorf("%s%s", text, stderr)
+			}
+			b.lock("")
+			run(0, "prune", b.address, "--grace", "0s")
+			run(0, "verify", b.address, "--deep", "--quiet")
+		})
+	}
 }

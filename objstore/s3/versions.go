@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"iter"
-	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -13,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
 // listVersions implements objstore.Traits.ListVersions. A page has the versions and the marks of
@@ -81,17 +81,7 @@ func (s *store) versions(out *s3.ListObjectVersionsOutput) (page []objstore.Vers
 		add(m.Key, objstore.Version{Info: objstore.Info{ModTime: aws.ToTime(m.LastModified)},
 			ID: aws.ToString(m.VersionId), Current: aws.ToBool(m.IsLatest), Mark: true})
 	}
-	slices.SortStableFunc(page, func(a, b objstore.Version) int {
-		switch {
-		case a.Name != b.Name:
-			return strings.Compare(a.Name, b.Name)
-		case a.Current:
-			return -1
-		case b.Current:
-			return 1
-		}
-		return b.ModTime.Compare(a.ModTime)
-	})
+	ranged.SortVersions(page)
 	return page, err
 }
 

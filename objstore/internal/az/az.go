@@ -152,6 +152,7 @@ func (s *Store) Traits() objstore.Traits {
 	traits.ListAll = func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 		return s.list(ctx, prefix, nil)
 	}
+	traits.ListVersions, traits.DeleteVersion = s.listVersions, s.deleteVersion
 	return traits
 }
 
@@ -178,7 +179,61 @@ func (s *Store) list(ctx context.Context, prefix string,
 // page requests one page. other reports that the names are or will be in another order.
 func (s *Store) page(ctx context.Context, prefix,
 	token string) (page []objstore.Info, next string, other bool, err error) {
-	whole := prefix // in UTF-8; what it matches in addition is left out below
+	list, err := s.enumerate(ctx, prefix, token, "")
+	for i := range list.Blobs.Blob {
+		b := &list.Blobs.Blob[i]
+		other = other || b.Properties.ResourceType != "" ||
+			strings.IndexFunc(b.name(), func(r rune) bool { return r > 0xFFFF }) >= 0
+		if info, ok := b.info(prefix); ok {
+			page = append(page, info)
+		}
+	}
+	return page, list.NextMarker, other, err
+}
+
+// enumeration is a page of a list.
+type enumeration struct {
+	Blobs      struct{ Blob []blob }
+	NextMarker string
+}
+
+// blob is an entry of a list.
+type blob struct {
+	Name struct {
+		Encoded bool   `xml:",attr"`
+		Text    string `xml:",chardata"`
+	}
+	Properties struct {
+		Modified      string `xml:"Last-Modified"`
+		Etag          string
+		Size          int64  `xml:"Content-Length"`
+		ResourceType  string // only with a hierarchical namespace
+		RemainingDays int    `xml:"RemainingRetentionDays"`
+	}
+	// only if they are asked for
+	Deleted, IsCurrentVersion bool
+	VersionID                 string `xml:"VersionId"`
+	Snapshot                  string
+}
+
+func (b *blob) name() string {
+	if decoded, err := url.PathUnescape(b.Name.Text); b.Name.Encoded && err == nil {
+		return decoded
+	}
+	return b.Name.Text
+}
+
+// info describes the blob. ok is false for folders, and for blobs without the prefix.
+func (b *blob) info(prefix string) (info objstore.Info, ok bool) {
+	p := &b.Properties
+	modified, _ := http.ParseTime(p.Modified)
+	info = objstore.Info{Name: b.name(), Size: p.Size, ETag: ranged.PlainTag(p.Etag), ModTime: modified}
+	return info, p.ResourceType != "directory" && strings.HasPrefix(info.Name, prefix)
+}
+
+// enumerate requests a page of a list of blobs. include is what it shall have in addition.
+func (s *Store) enumerate(ctx context.Context, prefix, token, include string) (list enumeration, err error) {
+	whole := prefix // in UTF-8; what it matches in addition is left out by info
 	for !utf8.ValidString(whole) {
 		whole = whole[:len(whole)-1]
 	}
@@ -186,43 +241,14 @@ func (s *Store) page(ctx context.Context, prefix,
 	if token != "" {
 		query.Set("marker", token)
 	}
+	if include != "" {
+		query.Set("include", include)
+	}
 	answer, err := s.send(ctx, "list", http.MethodGet, "", query, nil, nil)
-	if err != nil {
-		return nil, "", false, err
+	if err == nil {
+		err = ranged.Decode(answer, &list, xml.Unmarshal)
 	}
-	var list struct {
-		Blobs struct {
-			Blob []struct {
-				Name struct {
-					Encoded bool   `xml:",attr"`
-					Text    string `xml:",chardata"`
-				}
-				Properties struct {
-					Modified     string `xml:"Last-Modified"`
-					Etag         string
-					Size         int64  `xml:"Content-Length"`
-					ResourceType string // only with a hierarchical namespace
-				}
-			}
-		}
-		NextMarker string
-	}
-	if err := ranged.Decode(answer, &list, xml.Unmarshal); err != nil {
-		return nil, "", false, err
-	}
-	for _, blob := range list.Blobs.Blob {
-		name, p := blob.Name.Text, blob.Properties
-		if decoded, err := url.PathUnescape(name); blob.Name.Encoded && err == nil {
-			name = decoded
-		}
-		other = other || p.ResourceType != "" || strings.IndexFunc(name, func(r rune) bool { return r > 0xFFFF }) >= 0
-		if p.ResourceType != "directory" && strings.HasPrefix(name, prefix) {
-			modified, _ := http.ParseTime(p.Modified)
-			page = append(page, objstore.Info{Name: name, Size: p.Size, ETag: ranged.PlainTag(p.Etag),
-				ModTime: modified})
-		}
-	}
-	return page, list.NextMarker, other, nil
+	return list, err
 }
 
 // Head implements ranged.Backend.

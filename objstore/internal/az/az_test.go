@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -358,4 +359,72 @@ func TestListAll(t *testing.T) {
 		server.Objects["some/prefix/"+name] = &azserver.Stored{Data: []byte("x"), ETag: "0x1", At: time.Now(), Type: "BlockBlob"}
 	}
 	storetest.ListAll(t, store, names)
+}
+
+// TestVersions lists and deletes versions, over several pages, in accounts that keep what is
+// deleted: as versions, softly deleted, and under a policy, a hold or a lease.
+func TestVersions(t *testing.T) {
+	s := azserver.New(t)
+	s.Versioned = true
+	store := open(t, s, "a b", quick())
+	for _, name := range []string{"x", "y+z", "x", "ü/1", "x"} {
+		put(t, store, name, pattern(10))
+	}
+	if err := store.Delete(t.Context(), "y+z"); err != nil {
+		t.Fatal(err)
+	}
+	traits := store.Traits()
+	check := func(want ...string) (all []objstore.Version) {
+		t.Helper()
+		var text []string
+		for v, err := range traits.ListVersions(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, v)
+			text = append(text, fmt.Sprint(v.Name, " ", v.Size, v.Current, v.Mark, !v.Until.IsZero()))
+		}
+		slices.Sort(text)
+		if !slices.Equal(text, want) {
+			t.Fatalf("%q, want %q", text, want)
+		}
+		return all
+	}
+	all := check("x 10 false false false", "x 10 false false false", "x 10 true false false", "y+z 10 false false false", "ü/1 10 true false false")
+	old := slices.IndexFunc(all, func(v objstore.Version) bool { return v.Name == "x" && !v.Current })
+	s.Soft = true
+	for range 2 { // a missing one is no error
+		if err := traits.DeleteVersion(t.Context(), "x", all[old].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all = check("x 10 false false false", "x 10 false false true", "x 10 true false false", "y+z 10 false false false", "ü/1 10 true false false")
+	for _, code := range []string{"BlobImmutableDueToPolicy", "LeaseIdMissing"} {
+		s.Locked = func(string, string) string { return code }
+		for _, v := range all {
+			if v.Current || !v.Until.IsZero() {
+				continue
+			}
+			if err := traits.DeleteVersion(t.Context(), v.Name, v.ID); !errors.Is(err, objstore.ErrKept) || !strings.Contains(err.Error(), code) {
+				t.Errorf("%s: %v", code, err)
+			}
+		}
+		if err := store.Delete(t.Context(), "x"); !errors.Is(err, objstore.ErrKept) {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Has("include") {
+			azserver.Refuse(w, http.StatusBadRequest, "UnsupportedQueryParameter", "no")
+			return true
+		}
+		return false
+	})
+	var last error
+	for _, err := range traits.ListVersions(t.Context(), "") {
+		last = err
+	}
+	if !errors.Is(last, objstore.ErrKept) {
+		t.Error(last)
+	}
 }

@@ -107,6 +107,7 @@ func (i *identity) advice(op, code string) string {
 	lacks := !strings.HasPrefix(code, "Authentication") && !strings.HasPrefix(code, "InvalidAuthentication")
 	need := map[string][2]string{
 		"get": {"r", "Reader"}, "list": {"l", "Reader"}, "put": {"c and w", "Contributor"}, "delete": {"d", "Contributor"},
+		"delete version": {"x", "Owner"},
 	}[op]
 	end, err := time.Parse(time.RFC3339, i.sas.Get("se"))
 	switch {

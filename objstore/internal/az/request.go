@@ -135,7 +135,12 @@ func (s *Store) explain(op string, a ranged.Answer, header http.Header) error {
 	case a.Code == "BlobArchived":
 		return fmt.Errorf("%w: %w", objstore.ErrArchived, a.Advise(s.advice(op, a, header)))
 	}
-	return a.Advise(s.advice(op, a, header))
+	err := a.Advise(s.advice(op, a, header))
+	held := strings.HasPrefix(a.Code, "BlobImmutable") || a.Code == "LeaseIdMissing" || a.Code == "SnapshotsPresent"
+	if held && strings.HasPrefix(op, "delete") || op == "delete version" && a.Status == http.StatusForbidden {
+		err = fmt.Errorf("%w: %w", objstore.ErrKept, err)
+	}
+	return err
 }
 
 func (s *Store) advice(op string, a ranged.Answer, header http.Header) string {
@@ -148,6 +153,10 @@ func (s *Store) advice(op string, a ranged.Answer, header http.Header) string {
 		return "bring it to another access tier first (az storage blob set-tier)"
 	case "SnapshotsPresent":
 		return "delete its snapshots first"
+	case "LeaseIdMissing":
+		return "another holds a lease of it: try again when that has ended"
+	case "BlobImmutableDueToPolicy":
+		return "a policy or a legal hold protects it: try again when that has ended"
 	}
 	if date, err := http.ParseTime(header.Get("Date")); err == nil && a.Code == "AuthenticationFailed" {
 		if ahead := time.Since(date).Round(time.Minute); ahead.Abs() > 10*time.Minute {

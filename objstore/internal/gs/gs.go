@@ -110,7 +110,7 @@ func (s *Store) connect() error {
 // Traits reports a remote store, with the concurrency that the Options set.
 func (s *Store) Traits() objstore.Traits {
 	traits := s.Objects.Traits()
-	traits.Sweep = s.sweep
+	traits.Sweep, traits.ListVersions, traits.DeleteVersion = s.sweep, s.listVersions, s.deleteVersion
 	traits.ListAll = func(ctx context.Context, prefix string) iter.Seq2[objstore.Info, error] {
 		return s.Reader.List(ctx, s.Prefix, prefix, isPart, s.page)
 	}

@@ -3,6 +3,7 @@ package gs_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"slices"
@@ -310,4 +311,109 @@ func TestListAll(t *testing.T) {
 		}
 	}
 	storetest.ListAll(t, store, slices.DeleteFunc(names, func(name string) bool { return !utf8.ValidString(name) }))
+}
+
+// TestVersions lists and deletes generations, over several pages, in buckets that keep what is
+// deleted: noncurrent, softly deleted, under a retention policy, and parts.
+func TestVersions(t *testing.T) {
+	s := gsserver.New(t)
+	s.Versioned = true
+	store := open(t, s, "a b", quick())
+	put := func(name string, size int) {
+		t.Helper()
+		if _, err := objstore.Put(t.Context(), store, name, pattern(size), objstore.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"x", "y+z", "x", "ü/1", "x"} {
+		put(name, 10)
+	}
+	if err := store.Delete(t.Context(), "y+z"); err != nil {
+		t.Fatal(err)
+	}
+	traits := store.Traits()
+	list := func() (all []objstore.Version, text []string) {
+		t.Helper()
+		for v, err := range traits.ListVersions(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, v)
+			text = append(text, fmt.Sprint(v.Name, " ", v.Size, v.Current, v.Mark, !v.Until.IsZero()))
+		}
+		return all, text
+	}
+	versions := func() []objstore.Version { all, _ := list(); return all }
+	check := func(want ...string) []objstore.Version {
+		t.Helper()
+		all, text := list()
+		if !slices.Equal(text, want) {
+			t.Fatalf("%q, want %q", text, want)
+		}
+		return all
+	}
+	all := check("x 10 true false false", "x 10 false false false", "x 10 false false false", "y+z 10 false false false", "ü/1 10 true false false")
+	s.Soft = true
+	for range 2 { // a missing one is no error
+		if err := traits.DeleteVersion(t.Context(), "x", all[1].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("x 10 true false false", "x 10 false false false", "y+z 10 false false false", "ü/1 10 true false false", "x 10 false false true")
+	for _, reason := range []string{"retentionPolicyNotMet", "objectUnderActiveHold"} {
+		s.Locked = func(string, int64) string { return reason }
+		if err := traits.DeleteVersion(t.Context(), "x", all[2].ID); !errors.Is(err, objstore.ErrKept) || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v", reason, err)
+		}
+		if err := store.Delete(t.Context(), "x"); !errors.Is(err, objstore.ErrKept) {
+			t.Errorf("%s: %v", reason, err)
+		}
+	}
+	if err := store.Delete(t.Context(), "missing"); err != nil {
+		t.Error(err)
+	}
+
+	// Parts stay under a policy. Young ones may belong to a pack that runs.
+	s.Soft, s.Versioned = false, false
+	clear(s.Versions)
+	clear(s.SoftDeleted)
+	put("large", 3*chunk)
+	parts := 0
+	for _, v := range versions() {
+		if objstore.IsPart(v.Name) {
+			if parts++; v.Current || v.Until.IsZero() {
+				t.Errorf("%+v", v)
+			}
+		}
+	}
+	if parts == 0 {
+		t.Error("no parts are listed")
+	}
+	for _, o := range s.Objects {
+		o.At = o.At.Add(-25 * time.Hour)
+	}
+	for _, v := range versions() {
+		if objstore.IsPart(v.Name) && (v.Current || !v.Until.IsZero()) {
+			t.Errorf("%+v", v)
+		}
+	}
+	if n, err := traits.Sweep(t.Context(), 0); n != 0 || err != nil {
+		t.Errorf("%d parts under a policy were deleted, %v", n, err)
+	}
+
+	// Soft-deleted objects that are not listed are no success.
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Has("softDeleted") {
+			gsserver.Refuse(w, http.StatusForbidden, "forbidden", "no")
+			return true
+		}
+		return false
+	})
+	var last error
+	for _, err := range traits.ListVersions(t.Context(), "") {
+		last = err
+	}
+	if !errors.Is(last, objstore.ErrKept) {
+		t.Error(last)
+	}
 }

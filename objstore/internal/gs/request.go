@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/parts"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
@@ -67,12 +68,19 @@ func (s *Store) explain(op string, a ranged.Answer) error {
 	case a.Status == http.StatusRequestedRangeNotSatisfiable:
 		return io.ErrUnexpectedEOF
 	}
-	return a.Advise(s.advice(op, a.Status, message))
+	err := a.Advise(s.advice(op, a.Status, message))
+	held := a.Code == "retentionPolicyNotMet" || a.Code == "objectUnderActiveHold"
+	if held && strings.HasPrefix(op, "delete") || op == "delete version" && a.Status == http.StatusForbidden {
+		err = fmt.Errorf("%w: %w", objstore.ErrKept, a.Advise(s.advice(op, a.Status, message)))
+	}
+	return err
 }
 
 func (s *Store) advice(op string, status int, message string) string {
 	denied := status == http.StatusForbidden || status == http.StatusUnauthorized
 	switch {
+	case strings.HasPrefix(op, "delete") && (strings.Contains(message, "retention") || strings.Contains(message, " hold")):
+		return "delete it again when the retention or the hold has ended"
 	case strings.Contains(message, "requester pays"):
 		return "name the project that pays: add user_project=PROJECT to the address"
 	case status == http.StatusNotFound:
@@ -98,6 +106,8 @@ var permissions = map[string]string{
 	"list":   "storage.objects.list",
 	"put":    "storage.objects.create; storage.objects.delete to replace, and for the parts of large objects",
 	"delete": "storage.objects.delete",
+
+	"delete version": "storage.objects.delete",
 }
 
 // do sends a request without a body. The answer is JSON, or ignored if into is nil.

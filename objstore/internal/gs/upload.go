@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -35,8 +36,6 @@ const (
 	growth       = 4
 	// maxSources is Google's limit on the objects that one request composes.
 	maxSources = 32
-	// partPrefix begins the names of parts. They are objects until the upload ends.
-	partPrefix = ".shardtool-part-"
 	// partLife is the age from which on parts belong to an upload whose process died.
 	partLife = 24 * time.Hour
 )
@@ -84,7 +83,7 @@ func encoded(sum uint32) string {
 
 // part returns the key of a part. Keys ascend with the level of composition and the number.
 func (u *upload) part(level, number int) string {
-	return fmt.Sprintf("%s%s%s-%d-%05d", u.store.Prefix, partPrefix, u.tag, level, number)
+	return u.store.Prefix + objstore.PartName(u.tag, level, number)
 }
 
 // Send puts one part.
@@ -250,7 +249,7 @@ func (u *upload) Drop(ctx context.Context) error {
 func listed(name string) error { return cmp.Or(isPart(name), ranged.CheckName(name)) }
 
 func isPart(name string) error {
-	if strings.HasPrefix(name, partPrefix) || strings.Contains(name, "/"+partPrefix) {
+	if objstore.IsPart(name) {
 		return objstore.ErrName
 	}
 	return nil
@@ -259,10 +258,12 @@ func isPart(name string) error {
 // sweep deletes the parts below the store's prefix that are older than a day and than olderThan.
 func (s *Store) sweep(ctx context.Context, olderThan time.Duration) (removed int, err error) {
 	oldest := time.Now().Add(-max(olderThan, partLife))
-	for info, err := range s.Reader.List(ctx, s.Prefix, partPrefix, ranged.CheckName, s.page) {
+	for info, err := range s.Reader.List(ctx, s.Prefix, ".shardtool-part-", ranged.CheckName, s.page) {
 		if err == nil && info.ModTime.Before(oldest) {
 			if err = s.Erase(ctx, s.Prefix+info.Name); err == nil {
 				removed++
+			} else if errors.Is(err, objstore.ErrKept) { // listVersions lists it
+				err = nil
 			}
 		}
 		if err != nil {

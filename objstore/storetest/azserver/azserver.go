@@ -20,6 +20,7 @@ import (
 	"encoding/base64"
 	"encoding/xml"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -45,6 +46,13 @@ type Server struct {
 
 	Unverified bool // MD5s are neither compared nor kept
 
+	// Versioned keeps in Versions what is replaced and deleted, and Soft what would be gone, as
+	// Deleted, the oldest of a name first. Locked returns the code with which a deletion is refused,
+	// or ""; the version of an object is its own.
+	Versioned, Soft bool
+	Versions        map[string][]*Stored
+	Locked          func(name, version string) string
+
 	next int
 }
 
@@ -62,11 +70,15 @@ type Stored struct {
 	Tag  string
 	MD5  string // in base64
 	Type string
+
+	Version string
+	Deleted bool // softly
 }
 
 // Unstarted returns a server that the test starts and that ends with it.
 func Unstarted(t testing.TB) *Server {
-	s := &Server{Objects: map[string]*Stored{}, Blocks: map[string]map[string][]byte{}, Private: "ResourceNotFound"}
+	s := &Server{Objects: map[string]*Stored{}, Blocks: map[string]map[string][]byte{}, Private: "ResourceNotFound",
+		Versions: map[string][]*Stored{}}
 	s.Server = fake.Unstarted(t, s.serve)
 	return s
 }
@@ -116,16 +128,56 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.list(w, query)
 	case r.Method == http.MethodPut:
 		s.put(w, r, query, name, body, digest)
+	case r.Method == http.MethodDelete && query.Has("versionid"):
+		s.removeVersion(w, name, query.Get("versionid"))
 	case s.Objects[name] == nil:
 		Refuse(w, http.StatusNotFound, "BlobNotFound", "The specified blob does not exist.")
 	case r.Method == http.MethodDelete:
-		delete(s.Objects, name)
-		w.WriteHeader(http.StatusAccepted)
+		if o := s.Objects[name]; !s.locked(w, name, o.Version) {
+			s.keep(name, o)
+			delete(s.Objects, name)
+			w.WriteHeader(http.StatusAccepted)
+		}
 	default:
 		o := s.Objects[name]
 		release()
 		s.get(w, r, o)
 	}
+}
+
+// locked refuses to delete a version that is locked.
+func (s *Server) locked(w http.ResponseWriter, name, version string) bool {
+	code := ""
+	if s.Locked != nil {
+		code = s.Locked(name, version)
+	}
+	if code != "" {
+		Refuse(w, http.StatusConflict, code, "This operation is not permitted as the blob is immutable due to a policy.")
+	}
+	return code != ""
+}
+
+// keep keeps what is replaced or deleted.
+func (s *Server) keep(name string, o *Stored) {
+	if o.Deleted = s.Soft && !s.Versioned; s.Versioned || s.Soft {
+		s.Versions[name] = append(s.Versions[name], o)
+	}
+}
+
+func (s *Server) removeVersion(w http.ResponseWriter, name, version string) {
+	i := slices.IndexFunc(s.Versions[name], func(o *Stored) bool { return o.Version == version && !o.Deleted })
+	switch {
+	case i < 0:
+		Refuse(w, http.StatusNotFound, "BlobNotFound", "The specified blob does not exist.")
+		return
+	case s.locked(w, name, version):
+		return
+	case s.Soft:
+		s.Versions[name][i].Deleted = true
+	default:
+		s.Versions[name] = slices.Delete(s.Versions[name], i, i+1)
+	}
+	w.WriteHeader(http.StatusAccepted)
 }
 
 // admits checks who sends a request, and answers it if it is refused.
@@ -273,6 +325,12 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request, query url.Values, n
 			o.Tag = values[0]
 		}
 	}
+	if old != nil {
+		s.keep(name, old)
+	}
+	if s.Versioned {
+		o.Version = fmt.Sprintf("2026-01-01T00:00:00.%07dZ", s.next)
+	}
 	s.Objects[name] = o
 	s.describe(w, o)
 	w.WriteHeader(http.StatusCreated)
@@ -341,15 +399,54 @@ func (s *Server) list(w http.ResponseWriter, query url.Values) {
 		Etag         string
 		Size         int    `xml:"Content-Length"`
 		ResourceType string `xml:",omitempty"`
+		Remaining    int    `xml:"RemainingRetentionDays,omitempty"`
 	}
 	type blob struct {
 		Name       string
+		VersionID  string `xml:"VersionId,omitempty"`
+		Current    bool   `xml:"IsCurrentVersion,omitempty"`
+		Deleted    bool   `xml:",omitempty"`
 		Properties properties
 	}
 	var out struct {
 		XMLName    xml.Name `xml:"EnumerationResults"`
 		Blobs      struct{ Blob []blob }
 		NextMarker string
+	}
+	if strings.Contains(query.Get("include"), "versions") {
+		names := map[string]bool{}
+		for _, name := range append(s.names(), slices.Collect(maps.Keys(s.Versions))...) {
+			names[name] = true
+		}
+		for _, name := range slices.SortedFunc(maps.Keys(names), s.compare) {
+			if !strings.HasPrefix(name, query.Get("prefix")) {
+				continue
+			}
+			add := func(o *Stored, current bool) {
+				b := blob{Name: name, VersionID: o.Version, Current: current && o.Version != "", Deleted: o.Deleted}
+				b.Properties = properties{Modified: o.At.UTC().Format(http.TimeFormat), Etag: o.ETag, Size: len(o.Data)}
+				if o.Deleted {
+					b.Properties.Remaining = 6
+				}
+				out.Blobs.Blob = append(out.Blobs.Blob, b)
+			}
+			for _, o := range s.Versions[name] {
+				add(o, false)
+			}
+			if o := s.Objects[name]; o != nil {
+				add(o, true)
+			}
+		}
+		from := 0
+		_, _ = fmt.Sscan(query.Get("marker"), &from)
+		all := out.Blobs.Blob
+		if out.Blobs.Blob = all[from:min(len(all), from+page)]; from+page < len(all) {
+			out.NextMarker = fmt.Sprint(from + page)
+		}
+		w.Header().Set("Content-Type", "application/xml")
+		fmt.Fprint(w, xml.Header)
+		_ = xml.NewEncoder(w).Encode(out)
+		return
 	}
 	for _, name := range s.names() {
 		if s.compare(name, query.Get("marker")) < 0 || !strings.HasPrefix(name, query.Get("prefix")) {
@@ -361,7 +458,7 @@ func (s *Server) list(w http.ResponseWriter, query url.Values) {
 		}
 		b := blob{Name: name}
 		if o := s.Objects[name]; o != nil {
-			b.Properties = properties{o.At.UTC().Format(http.TimeFormat), o.ETag, len(o.Data), ""}
+			b.Properties = properties{Modified: o.At.UTC().Format(http.TimeFormat), Etag: o.ETag, Size: len(o.Data)}
 			if s.Folders {
 				b.Properties.ResourceType = "file"
 			}

@@ -37,6 +37,13 @@ type Server struct {
 	Objects map[string]*Stored
 	Token   string // "" for no authorization
 
+	// Versioned keeps in Versions what is replaced and deleted, and Soft in SoftDeleted what would be
+	// gone, the oldest of a name first. Locked returns the reason for which a generation is not
+	// deleted or replaced, or "".
+	Versioned, Soft       bool
+	Versions, SoftDeleted map[string][]*Stored
+	Locked                func(name string, generation int64) string
+
 	next int64
 }
 
@@ -47,12 +54,14 @@ type Stored struct {
 	At         time.Time
 	Tag        map[string]string
 	Encoding   string
+	Deleted    time.Time // of one in Versions or SoftDeleted
 	crc        string
 }
 
 // Unstarted returns a server that the test starts and that ends with it.
 func Unstarted(t testing.TB) *Server {
-	s := &Server{Objects: map[string]*Stored{}, next: 1700000000000000}
+	s := &Server{Objects: map[string]*Stored{}, Versions: map[string][]*Stored{}, SoftDeleted: map[string][]*Stored{},
+		next: 1700000000000000}
 	s.Server = fake.Unstarted(t, s.serve)
 	return s
 }
@@ -104,12 +113,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case name == "":
 		s.list(w, query)
 	case r.Method == http.MethodDelete:
-		if s.Objects[name] == nil {
-			Refuse(w, http.StatusNotFound, "notFound", "No such object: bucket/"+name)
-			return
-		}
-		delete(s.Objects, name)
-		w.WriteHeader(http.StatusNoContent)
+		s.remove(w, name, query.Get("generation"))
 	case query.Get("alt") == "media":
 		o := s.Objects[name]
 		if o != nil {
@@ -137,18 +141,59 @@ func (o *Stored) sum() string {
 	return o.crc
 }
 
-func (s *Server) resource(name string) map[string]any {
-	o := s.Objects[name]
+func (o *Stored) resource(name string) map[string]any {
+	at := o.At.UTC().Format(time.RFC3339Nano)
 	return map[string]any{
 		"kind": "storage#object", "name": name, "size": strconv.Itoa(len(o.Data)),
 		"generation": strconv.FormatInt(o.Generation, 10),
-		"updated":    o.At.UTC().Format(time.RFC3339Nano), "crc32c": o.sum(), "metadata": o.Tag,
+		"updated":    at, "timeCreated": at, "crc32c": o.sum(), "metadata": o.Tag,
 	}
 }
 
 func (s *Server) describe(w http.ResponseWriter, name string) {
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
-	_ = json.NewEncoder(w).Encode(s.resource(name))
+	_ = json.NewEncoder(w).Encode(s.Objects[name].resource(name))
+}
+
+// locked refuses to change a generation that is locked.
+func (s *Server) locked(w http.ResponseWriter, name string, o *Stored) bool {
+	reason := ""
+	if o != nil && s.Locked != nil {
+		reason = s.Locked(name, o.Generation)
+	}
+	if reason != "" {
+		Refuse(w, http.StatusForbidden, reason, "Object 'bucket/"+name+"' is subject to bucket's retention policy or object retention")
+	}
+	return reason != ""
+}
+
+// drop takes an object away, or a version of it. The caller holds the lock.
+func (s *Server) drop(name string, o *Stored) {
+	live := s.Objects[name] == o
+	if live {
+		delete(s.Objects, name)
+	}
+	s.Versions[name] = slices.DeleteFunc(s.Versions[name], func(v *Stored) bool { return v == o })
+	if o.Deleted = time.Now(); live && s.Versioned {
+		s.Versions[name] = append(s.Versions[name], o)
+	} else if s.Soft {
+		s.SoftDeleted[name] = append(s.SoftDeleted[name], o)
+	}
+}
+
+func (s *Server) remove(w http.ResponseWriter, name, generation string) {
+	o := s.Objects[name]
+	for _, v := range s.Versions[name] {
+		if strconv.FormatInt(v.Generation, 10) == generation {
+			o = v
+		}
+	}
+	if o == nil || generation != "" && generation != strconv.FormatInt(o.Generation, 10) {
+		Refuse(w, http.StatusNotFound, "notFound", "No such object: bucket/"+name)
+	} else if !s.locked(w, name, o) {
+		s.drop(name, o)
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
 // put checks the condition and the CRC-32C, and stores the object. The caller holds the lock, which
@@ -176,6 +221,12 @@ func (s *Server) put(w http.ResponseWriter, name, match, crc string, pieces [][]
 		Refuse(w, http.StatusBadRequest, "invalid",
 			fmt.Sprintf("Provided CRC32C %q doesn't match calculated CRC32C %q.", crc, own))
 		return
+	}
+	if o := s.Objects[name]; o != nil {
+		if s.locked(w, name, o) {
+			return
+		}
+		s.drop(name, o)
 	}
 	s.next++
 	s.Objects[name] = &Stored{Data: data, Generation: s.next, At: time.Now(), Tag: tag, crc: own}
@@ -263,8 +314,57 @@ func cmpOr(a, b string) string {
 	return b
 }
 
+// entries returns what a list with versions or soft-deleted objects has.
+func (s *Server) entries(query url.Values) (all []any) {
+	names := map[string]bool{}
+	for _, of := range []map[string][]*Stored{s.Versions, s.SoftDeleted} {
+		for name := range of {
+			names[name] = true
+		}
+	}
+	for name := range s.Objects {
+		names[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if !strings.HasPrefix(name, query.Get("prefix")) {
+			continue
+		}
+		add := func(o *Stored, times map[string]time.Duration) {
+			entry := o.resource(name)
+			for key, later := range times {
+				entry[key] = o.Deleted.Add(later).UTC().Format(time.RFC3339Nano)
+			}
+			all = append(all, entry)
+		}
+		if query.Get("softDeleted") == "true" {
+			for _, o := range s.SoftDeleted[name] {
+				add(o, map[string]time.Duration{"softDeleteTime": 0, "hardDeleteTime": 7 * 24 * time.Hour})
+			}
+			continue
+		}
+		for _, o := range s.Versions[name] {
+			add(o, map[string]time.Duration{"timeDeleted": 0})
+		}
+		if o := s.Objects[name]; o != nil {
+			add(o, nil)
+		}
+	}
+	return all
+}
+
 func (s *Server) list(w http.ResponseWriter, query url.Values) {
 	const page = 3
+	if query.Has("versions") || query.Has("softDeleted") {
+		all, from := s.entries(query), 0
+		_, _ = fmt.Sscan(query.Get("pageToken"), &from)
+		out := map[string]any{"items": all[from:min(len(all), from+page)]}
+		if from+page < len(all) {
+			out["nextPageToken"] = fmt.Sprint(from + page)
+		}
+		w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+		_ = json.NewEncoder(w).Encode(out)
+		return
+	}
 	var items []any
 	next := ""
 	for _, name := range slices.Sorted(maps.Keys(s.Objects)) {
@@ -274,7 +374,7 @@ func (s *Server) list(w http.ResponseWriter, query url.Values) {
 		if len(items) == page {
 			break
 		}
-		items = append(items, s.resource(name))
+		items = append(items, s.Objects[name].resource(name))
 		if next = ""; len(items) == page {
 			next = name
 		}
