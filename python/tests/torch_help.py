@@ -37,3 +37,13 @@ def expected(url: Path, epoch: int, **options: Any) -> List[List[int]]:
     """The batches of an epoch, as a plain Loader has them."""
     with Loader(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], **BOOK, **options})) as loader:
         return [[b.numbers for b in loader] for _ in range(epoch + 1)][-1]
+
+
+def views(batch: Batch) -> Any:
+    """Parts of tensors, a list in another place, and a changed one."""
+    tokens = batch["tokens"]
+    return {
+        "tokens": tokens, "part": tokens[:, 1:9], "turned": tokens.t(), "one": tokens[0, 0], "none": tokens[:0], "twice": 2 * batch["cls"],
+        "bin": batch["bin"][::-1], "extra": batch["extra"], "text": batch["txt"], "txt": [*batch["txt"]], "json": batch["json"],
+        "ragged.npy": batch["ragged.npy"],
+    }  # fmt: skip

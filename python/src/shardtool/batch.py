@@ -15,6 +15,7 @@ from .fields import Field, find, listed
 from .read import arrays
 from .read.record_batches import record_batch
 from .wire import protocol as proto
+from .wire.regions import Region
 
 #: A column that only this package reads: the units of the epoch, and of the one that the next batch
 #: is in.
@@ -167,8 +168,8 @@ class Batch(Mapping):  # type: ignore[type-arg]
     """
 
     __slots__ = (
-        "__weakref__", "_base", "_buffer", "_cache", "_facts", "_keep", "_layout", "_length", "_names", "_saved", "_sources",
-        "epoch", "size",
+        "__weakref__", "_base", "_buffer", "_cache", "_facts", "_keep", "_layout", "_length", "_names", "_region", "_saved",
+        "_sources", "epoch", "size",
     )  # fmt: skip
 
     #: Checkpoint and ledger after it. The checkpoint is None if the buffer has it.
@@ -205,6 +206,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         checkpoint: Optional[str] = None,
         keep: "Optional[List[int]]" = None,
         facts: Optional[Tuple[int, ...]] = None,
+        region: Optional[Region] = None,
     ) -> None:
         #: The number of samples.
         self.size = size
@@ -213,6 +215,7 @@ class Batch(Mapping):  # type: ignore[type-arg]
         self._layout = layout  # None: the batch has only values
         self._sources = () if layout is None else layout.sources
         self._buffer = buffer
+        self._region = region  # the buffer is memory of the child
         self._base = base
         self._length = length
         self._cache: Dict[Any, Any] = {}

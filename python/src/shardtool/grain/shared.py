@@ -22,7 +22,7 @@ import threading
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .._system import close_listener
-from ..batch import Batch, Layout
+from ..batch import Batch
 from ..errors import CheckpointError, ServerDiedError
 from ..loader import Loader
 from ..read import states
@@ -173,14 +173,15 @@ class Server:
     def _serve(self, sock: socket.socket) -> None:
         """Serves a worker."""
         stream: Optional[_Stream] = None
-        worker = -1
+        worker, outlet = -1, messages.Outlet(sock)
         try:
             with sock, contextlib.suppress(messages.Gone):
-                hello, _ = messages.receive(sock)
+                hello = messages.receive(sock)
                 if not messages.ours(sock) or not hmac.compare_digest(str(hello.get("secret")), self._secret):
                     return
                 while True:
-                    asked, _ = messages.receive(sock)
+                    asked = messages.receive(sock)
+                    outlet.freed(asked["freed"])
                     part = Part(**asked["part"])
                     worker = part.worker
                     try:
@@ -197,9 +198,9 @@ class Server:
                     except Exception as err:  # of any kind: the worker raises it
                         messages.send(sock, {"what": "error", **messages.pack_error(err)})
                     else:
-                        message, body = messages.pack_batch(batch, self._made[0])
-                        messages.send(sock, {**message, "layers": stream.reader.loader._layers}, body)
+                        outlet.send({"layers": stream.reader.loader._layers}, batch, self._made[0])
         finally:
+            outlet.close()
             self._leave(stream, worker)
 
     def _join(self, part: Part, state: Dict[str, Any]) -> _Stream:
@@ -239,7 +240,7 @@ class Shared:
         self._address, self._asked = address, asked
         self._me = worker, workers
         self._sock: Optional[socket.socket] = None
-        self._layout: Optional[Layout] = None
+        self._inlet: Optional[messages.Inlet] = None  # of the socket
         self._requested = False  # whether the request for the next batch was sent
         self._place({"version": 1, "checkpoint": None, "ledger": None, "begin": None}, None)
 
@@ -255,8 +256,10 @@ class Shared:
             self._sock = messages.connect(self._address[0])
             if self._sock is None:
                 raise self._ended()
+            self._inlet = messages.Inlet(self._sock, self._asked, copies=True)
             self._send({"secret": self._address[1]})
-        self._send({"part": self._part._asdict(), "state": self._state})
+        assert self._inlet is not None
+        self._send({"part": self._part._asdict(), "state": self._state, "freed": self._inlet.freed()})
         self._requested = True
 
     def _send(self, message: Dict[str, Any]) -> None:
@@ -270,9 +273,9 @@ class Shared:
     def next(self) -> Batch:
         """Returns the next batch of this worker."""
         self.start()
-        assert self._sock is not None
+        assert self._inlet is not None
         try:
-            message, body = messages.receive(self._sock)
+            message = self._inlet.receive()
         except messages.Gone:
             self.close()
             raise self._ended() from None
@@ -281,9 +284,7 @@ class Shared:
             raise StopIteration
         if message["what"] == "error":
             raise messages.unpack_error(message)
-        if self._layout is None:
-            self._layout = messages.layout_of(message, self._asked)
-        batch = messages.unpack_batch(message, body, self._layout)
+        batch = self._inlet.batch(message)
         part = self._part
         layers = {"layers": message["layers"]} if message["layers"] else {}
         self._place({**batch.state_dict(), **layers}, part._replace(number=part.next + 1, next=part.next + part.workers))

@@ -36,11 +36,13 @@ class Run:
         fields: Sequence[Field],
         out: str,
         more: Sequence[Field] = (),
+        passes: bool = False,
     ) -> None:
+        """passes: its batches go to other processes, each of which copies them if it has to."""
         self.client = client
         self.ident = next(_idents)
         self._layout = Layout([*fields, *more], out)  # columns of units come after columns of samples
-        self._pool = Pool() if client.private else None
+        self._pool = Pool() if client.private and not passes else None
         self.out = out
         self._number = 0  # of the next batch
         #: The account after the last batch taken.
@@ -68,9 +70,9 @@ class Run:
         kind, flags, _, _, segment, size, offset, length, epoch, next_epoch, next_position = frame
         if kind == proto.END:
             return None
-        client = self.client
+        client, region = self.client, None
         if self._pool is None:
-            buffer = client.claim(segment, offset)
+            buffer, region = client.claim(segment, offset)
         else:
             buffer = self._pool.take(length)
             move(buffer, client.mapped(segment), offset, length)
@@ -83,7 +85,7 @@ class Run:
         self.account = bytes(buffer[at : at + self._told])
         if flags & proto.LEDGER:
             ledger = str(buffer[offset + ledger_at : offset + ledger_at + ledger_n], "utf-8")
-        batch = Batch._of(self._layout, buffer, offset, length, size, epoch, ledger, facts=facts)
+        batch = Batch._of(self._layout, buffer, offset, length, size, epoch, ledger, facts=facts, region=region)
         self._number += 1
         return batch, checkpoint, ledger, (next_epoch, next_position), bool(flags & proto.LAST)
 

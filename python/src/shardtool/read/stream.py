@@ -44,7 +44,7 @@ class Stream:
     _inside = False  # whether it is in a data set, which a DataLoader hides from trainers
     _decoders_said = False  # whether a change of decoders was reported
     _epoch_given = False  # whether set_epoch was called
-    _whole = False  # whether the processes that it sends batches to decode them
+    _whole = False  # whether its batches go to other processes, which decode them
 
     def _begin_with(self, asked: Asked) -> None:
         self._asked = asked
@@ -145,7 +145,7 @@ class Stream:
             body["units"] = asked.units.request([f["name"] for f in self._session.info["fields"]], asked.opening.get("cache"))
             more = asked.units.columns()
         self._run = None
-        run = Run(client, _checks.drop_none(body), fields, asked.arrays, more)
+        run = Run(client, _checks.drop_none(body), fields, asked.arrays, more, self._whole)
         self._run = Ahead(run, fields) if any(f.image for f in fields) and not self._whole else run
         said = run.started
         costs.compare(said, asked.starting.get("cost"))

@@ -13,6 +13,7 @@ from multiprocessing import context
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch.utils.data
+from torch.utils.data._utils import collate, fetch
 
 from .. import _checks
 from ..batch import Batch
@@ -22,6 +23,7 @@ from ..read.arguments import Arguments, Asked
 from ..read.callers import caller
 from ..stats import Meter, Stats
 from . import notes
+from .lent import Later
 from .loops import Loop, Waits, above, attached
 from .named import NamedBatch, named
 from .notes import Board
@@ -108,12 +110,14 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
             elif (self._handed, self._ranks) != (upcoming(self._loader), _checks.ranks(None, None)):
                 self._tell()
             self._board.ticket += 1
-            if found is not None and not attached(found[0]):
+            loop = None if found is None else attached(found[0])
+            if found is not None and loop is None:
                 self._loader._begun = self._loader._begun or found[1] is not None  # where the StatefulDataLoader points
                 # Not raised here: an exception before a fork is lost.
-                Loop(self._board, self._waits, found[0], self._loader._unfit(), found[1] is not None)
+                loop = Loop(self._board, self._waits, found[0], self._loader._unfit(), found[1] is not None)
                 if found[1] is not None:
                     self._board.write(notes.resumes_of(self._board.ticket), {"ticket": self._board.ticket, **found[1]})
+            self._board.lender = None if loop is None else loop.lender
             return self._board
 
     def _part(self) -> None:
@@ -326,6 +330,22 @@ class _Turn:
     def __init__(self, delivery: "_Delivery", tap: Optional[Tap], iteration: Any) -> None:
         self._delivery, self._tap, self._iteration = delivery, tap, iteration
         self._checked = False
+        self._plain = False  # whether no code in this process looks at the batches
+
+    def _begin_delivery(self, owner: object) -> None:
+        _check_caller(owner)
+        lending = None if self._tap is None else self._tap.lending
+        if lending is not None:
+            lending.direct = isinstance(owner, fetch._IterableDatasetFetcher)
+            self._plain = lending.direct and self._delivery.map is None and getattr(owner, "collate_fn", None) is collate.default_convert
+
+    def _unread(self, batch: Batch) -> Any:
+        """As the delivery, but for lists that the process of the loop can make."""
+        if batch._region is None or batch._keep is not None or batch._layout is None:
+            return self._delivery(batch)
+        layout = batch._layout
+        bare = {name for name, i in layout.index.items() if name not in layout.lists and layout.fields[i].decode == "bytes"}
+        return named({name: Later() if name in bare else batch[name] for name in batch}, batch)
 
     def goes_on(self, loader: Loader[Any]) -> bool:
         """Whether the iteration, of a loader, could deliver another batch."""
@@ -336,7 +356,7 @@ class _Turn:
 
     def __next__(self) -> Any:
         if not self._checked:
-            _check_caller(caller("fetch", "__iter__", "__next__"))
+            self._begin_delivery(caller("fetch", "__iter__", "__next__"))
             self._checked = True
         if self._tap is None:
             return next(self._iteration)
@@ -344,7 +364,7 @@ class _Turn:
             batch = self._tap.next(self._iteration)
             if batch is None:
                 raise StopIteration
-            out = self._delivery(batch)
+            out = self._unread(batch) if self._plain else self._delivery(batch)
         except StopIteration:
             raise
         except BaseException as err:

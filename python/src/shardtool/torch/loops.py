@@ -18,6 +18,7 @@ from torch.utils.data import dataloader
 from ..errors import ConfigError
 from ..read.callers import callers
 from . import notes
+from .lent import Lender
 from .notes import Board
 
 
@@ -49,6 +50,8 @@ class Loop:
         self._first = True  # whether the constructor has not yet called _reset
         waits.begun = waits.begun or time.perf_counter_ns()
         _iterators[board.secret, self._ticket] = iterator
+        self.lender = Lender(iterator._num_workers)
+        weakref.finalize(iterator, self.lender.close)
         self._begin()
         # Set on the object, so that others of its class do not change. It must not refer to the
         # object: torch ends the workers when the iterator is collected.
@@ -175,6 +178,7 @@ def above(dataset: object) -> "Optional[Tuple[Any, Optional[Dict[str, Any]]]]":
     return None if iterator is None else (iterator, None)
 
 
-def attached(iterator: Any) -> bool:
-    """Whether a Loop counts the batches of the iterator."""
-    return isinstance(getattr(vars(iterator).get("_next_data"), "__self__", None), Loop)
+def attached(iterator: Any) -> Optional[Loop]:
+    """Returns the Loop that counts the batches of the iterator; None if there is none."""
+    loop = getattr(vars(iterator).get("_next_data"), "__self__", None)
+    return loop if isinstance(loop, Loop) else None

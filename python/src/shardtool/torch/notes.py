@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from .._system import nameless
 from ..errors import ShardtoolError
 from ..stats import Stats
+from .lent import Lender
 
 #: The owner's latest request: {"asked": its number, "state": where to begin, "ranks": rank and
 #: world size}.
@@ -88,6 +89,9 @@ class Board:
         self.ticket = 0
         #: The owner's records of loops, by ticket and turn: see loops.
         self.loops: Dict[Tuple[int, int], Any] = {}
+        #: Where the workers of the iterator that is starting them lend batches; None if it is not
+        #: known.
+        self.lender: Optional[Lender] = None
         self._fd = nameless("shardtool-board")
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -105,10 +109,16 @@ class Board:
         if isinstance(fd, int) and fd >= 0:
             close(fd)
 
-    def write(self, note: int, value: Dict[str, Any]) -> None:
-        """Replaces a note. Only its writer may call this."""
+    def write(self, note: int, value: Dict[str, Any]) -> bytes:
+        """Replaces a note. Only its writer may call this. Returns what the note begins with."""
         data = json.dumps(value).encode()
-        os.pwrite(self._fd, _head.pack(len(data), zlib.crc32(data)) + data, note * _SPAN)
+        head = _head.pack(len(data), zlib.crc32(data))
+        os.pwrite(self._fd, head + data, note * _SPAN)
+        return head
+
+    def begins(self, note: int, head: bytes) -> bool:
+        """Whether a note begins so: it is as it was written."""
+        return os.pread(self._fd, _head.size, note * _SPAN) == head
 
     def add(self, note: int, more: Stats) -> None:
         """Adds to statistics that several processes sum in one note."""

@@ -163,6 +163,7 @@ class _Peer:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        self.outlet = wire.Outlet(sock)
         self.id = -1  # until it has joined
         self.pid = 0
         self.iteration = 0
@@ -194,7 +195,7 @@ class Relay:
         self._left = False
         self._clear()
         self._address = {"ticket": board.ticket, "name": name, "workers": workers, "seed": seed}
-        board.write(notes.relay_of(board.ticket), self._address)
+        self._head = board.write(notes.relay_of(board.ticket), self._address)
         threading.Thread(target=self._run, name="shardtool-relay", daemon=True).start()
         util.Finalize(self, self._leave, exitpriority=10)
 
@@ -247,7 +248,7 @@ class Relay:
 
     def _hear(self, peer: _Peer) -> None:
         try:
-            message, _ = wire.receive(peer.sock)
+            message = wire.receive(peer.sock)
         except wire.Gone:
             if peer.id >= 0 and peer.iteration == self._iteration:
                 self._break(f"worker {peer.id}, process {peer.pid}, was killed", self._taken)
@@ -259,6 +260,7 @@ class Relay:
         elif peer.id < 0:
             self._drop(peer)
         elif what == "next":
+            peer.outlet.freed(message["freed"])
             peer.number = peer.asked * self._workers + (peer.id - self._first) % self._workers
             peer.asked, peer.waits = peer.asked + 1, True
         elif what == "failed":
@@ -287,9 +289,9 @@ class Relay:
         del self._peers[peer.sock.fileno()]
         peer.sock.close()
 
-    def _say(self, peer: _Peer, message: Dict[str, Any], body: Any = b"") -> None:
+    def _say(self, peer: _Peer, message: Dict[str, Any]) -> None:
         with contextlib.suppress(wire.Gone):  # the relay drops the worker when it reads the end of its connection
-            wire.send(peer.sock, message, body)
+            wire.send(peer.sock, message)
 
     # Answers to workers
 
@@ -324,9 +326,9 @@ class Relay:
         batch = self._ready.pop(number, None)
         if batch is not None:
             self._handed += 1
-            message, body = wire.pack_batch(batch, self._loader._asked)
-            message.update(sequence=self._base + number, last=self._epoch.epoch.last and number + 1 == self._taken)
-            self._say(peer, message, body)
+            place = {"sequence": self._base + number, "last": self._epoch.epoch.last and number + 1 == self._taken}
+            with contextlib.suppress(wire.Gone):
+                peer.outlet.send(place, batch, self._loader._asked)
         elif self._error is not None:
             self._say(peer, {"what": "error", **wire.pack_error(self._error)})
         elif self._end is not None and number >= self._end:
@@ -442,7 +444,7 @@ class Relay:
 
     def _write(self) -> None:
         """Writes the note of the iteration, unless a later iterator has its place."""
-        if (self._board.read(notes.relay_of(self._board.ticket)) or self._address) == self._address:
+        if self._board.begins(notes.relay_of(self._board.ticket), self._head):
             self._board.write(notes.iteration_of(self._board.ticket), self._note)
 
     def _break(self, why: str, after: int) -> None:

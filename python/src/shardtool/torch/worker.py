@@ -14,11 +14,12 @@ import traceback
 from multiprocessing import queues, util
 from typing import Any, Dict, Mapping, Optional
 
-from ..batch import Batch, Layout
+from ..batch import Batch
 from ..errors import CheckpointError, ClosedError, ConfigError, ServerDiedError
 from ..loader import Loader
 from ..wire import messages as wire
 from . import notes
+from .lent import Lending
 from .notes import Board
 from .relay import Relay, begin_at, turn
 
@@ -44,12 +45,17 @@ class Tap:
         self._parent = parent
         self._board, self._loader, self._id, self._workers = board, loader, ident, workers
         self._seed = seed  # which the workers of an iterator have in common
+        #: Sends batches to the loop, if the loop was found.
+        self.lending: Optional[Lending] = None
+        if board.lender is not None:
+            with contextlib.suppress(OSError):
+                self.lending = Lending(board.lender, ident)
         self._relay: Optional[Relay] = None
         self._sock: Optional[socket.socket] = None
+        self._inlet: Optional[wire.Inlet] = None  # of the socket
         self._iteration = 0
         self._joined = False
         self._ended = False
-        self._layout: Optional[Layout] = None
         self._loaded: Optional[Dict[str, Any]] = None  # the state for the next iteration
         self._from: Optional[Dict[str, Any]] = None  # the state that this iteration began with
         self._state: Optional[Dict[str, Any]] = None
@@ -101,32 +107,33 @@ class Tap:
             raise ClosedError("this iteration has ended: another one began")
         if self._ended:
             return None
-        message, body = self._ask()
+        message = self._ask()
         if message["what"] == "error":
             raise wire.unpack_error(message)
         if message["what"] == "end":
             self._ended = True
             self._state = {**self.state_dict(), "ended": True}
             return None
-        if self._layout is None:
-            self._layout = wire.layout_of(message, self._loader._asked)
+        assert self._inlet is not None
         self._sequence, self._last = message["sequence"], message["last"]
-        batch = wire.unpack_batch(message, body, self._layout)
+        batch = self._inlet.batch(message)
         self._loader._leave_out(batch)
         return batch
 
-    def _ask(self) -> Any:
+    def _ask(self) -> Dict[str, Any]:
         try:
             if not self._joined:
                 self._join()
-            assert self._sock is not None
+            assert self._sock is not None and self._inlet is not None
             if not wire.waiting(self._sock):
+                if self.lending is not None:
+                    self.lending.settle()
                 with contextlib.suppress(wire.Gone):  # it may have reported the end before
-                    wire.send(self._sock, {"what": "next"})
+                    wire.send(self._sock, {"what": "next", "freed": self._inlet.freed()})
             while True:
-                message, body = wire.receive(self._sock)
+                message = self._inlet.receive()
                 if message.get("iteration", self._iteration) == self._iteration:
-                    return message, body
+                    return message
         except wire.Gone:
             raise ServerDiedError(f"worker 0 of the DataLoader, which also reads for worker {self._id}, has ended") from None
 
@@ -144,13 +151,14 @@ class Tap:
                 raise wire.Gone
         else:
             self._sock = self._find()
+            self._inlet = wire.Inlet(self._sock, self._loader._asked)
         self._joined = True
 
     def _hello(self, sock: socket.socket) -> bool:
         me = {"id": self._id, "pid": self.pid, "iteration": self._iteration, "state": self._from, "seed": self._seed}
         wire.send(sock, {"what": "join", "secret": self._board.secret, **me})
         while True:
-            message, _ = wire.receive(sock)
+            message = wire.receive(sock)
             if message["what"] == "refused":
                 return False
             if message["what"] == "welcome" and message["iteration"] == self._iteration:

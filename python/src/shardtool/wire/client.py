@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import mmap
@@ -12,7 +11,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections import deque
@@ -23,13 +21,11 @@ from .._system import PORTABLE
 from ..errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, VersionError, from_body
 from . import program
 from . import protocol as proto
-from .ends import Ends
 from .process import Process, _alive, logger
+from .regions import Region, Regions, Segment, map_file
 
 #: Seconds without a frame after which the child counts as dead; it sends one every second.
 SILENCE = 60.0
-
-_MAP_FIXED = 0x10
 
 #: Not an enum, which is looked up for each call.
 _DONTWAIT = int(socket.MSG_DONTWAIT)
@@ -44,17 +40,7 @@ def limit_silence(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", int(SILENCE), 0))
 
 
-class _Region:
-    """A region that this process, or one that it forked, may refer to."""
-
-    __slots__ = ("pins", "place")
-
-    def __init__(self, place: Tuple[int, int]) -> None:
-        self.place = place
-        self.pins = 0  # forked processes that may refer to it
-
-
-class Client(Process):
+class Client(Regions, Process):
     """One child process and the connection to it. Only one thread at a time may call methods; any
     thread may drop regions.
 
@@ -85,12 +71,9 @@ class Client(Process):
         self._closed = False
         self._frame = bytearray(proto.FRAME)
         self._view = memoryview(self._frame)
-        self._segments: Dict[int, Tuple[mmap.mmap, Any]] = {}
+        self._segments: Dict[int, Segment] = {}
         self._released: Deque[Tuple[int, int]] = deque()
-        self._live: Ends[_Region] = Ends()
-        self._owed: Dict[Tuple[int, int], _Region] = {}  # regions that only forked processes may refer to
-        self._forks: List[_Fork] = []
-        self._look = 0.0  # when to look next whether they have ended
+        self._begin_regions()
 
     def _connect(self, options: List[str], *inherited: int) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -135,8 +118,6 @@ class Client(Process):
         """Sends frames, after the RELEASEs that are queued."""
         self.dirty = True
         self._settle_dropped()
-        if self._owed and time.monotonic() > self._look:
-            self._unpin()
         try:
             self._sock.sendall(self._releases() + data)
         except OSError:  # also if another thread closed it
@@ -279,83 +260,34 @@ class Client(Process):
     def _file(self) -> int:
         """Receives the file of a segment."""
         self.dirty = True
-        _, ancillary, _, _ = self._sock.recvmsg(1, socket.CMSG_SPACE(4), getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-        if not ancillary:
+        fd = received_file(self._sock)
+        if fd is None:
             raise self._died("a segment without a file descriptor")
         self.dirty = False
-        fd = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
-        os.set_inheritable(fd, False)  # macOS has no flag for it
         return fd
 
     def _mapped(self, number: int, fd: int, length: int) -> None:
-        mapped = mmap.mmap(fd, length)  # shared, for reading and writing
-        self._segments[number] = mapped, ctypes.c_char * length
-        _maps[mapped] = fd = os.dup(fd)
-        weakref.finalize(mapped, os.close, fd).atexit = False
+        self._segments[number] = map_file(fd, length)
 
     def _unmap(self, number: int) -> None:
         self._segments.pop(number, None)
 
-    def claim(self, segment: int, offset: int) -> Any:
-        """Returns the segment as a buffer. The region is released when nothing refers to the buffer
-        any more: no memoryview, array or tensor."""
-        mapped, kind = self._segment(segment)
-        # numpy skips chains of its own arrays, so the weak reference is to the lowest object.
-        anchor = kind.from_buffer(mapped)
-        self._live.watch(anchor, _Region((segment, offset)))
-        return anchor
-
-    def _settle_dropped(self) -> None:
-        """Releases the regions that nothing refers to any more."""
-        for region in self._live.ended():
-            if region.pins:
-                self._owed[region.place] = region
-                self._settle(region)
-            else:
-                self.release(*region.place)
-
-    def _settle(self, region: _Region) -> None:
-        if region.pins == 0 and self._owed.pop(region.place, None) is not None:
-            self.release(*region.place)
-
-    def _pin(self) -> Optional[int]:
-        """Keeps the regions in use as they are, for a process that is about to be forked. Returns a
-        descriptor to close in this process after that."""
-        self._settle_dropped()
-        self._unpin()
-        regions = self._live.living()
-        if not regions:
-            return None
-        try:
-            ended, theirs = os.pipe()
-        except OSError:  # too many files are open: they stay until this client is closed
-            ended, theirs = -1, None
-        for region in regions:
-            region.pins += 1
-        self._forks.append(_Fork(ended, regions))
-        return theirs
-
-    def _unpin(self) -> None:
-        """Releases regions that forked processes which have ended referred to."""
-        self._look = time.monotonic() + 1
-        for fork in list(self._forks):
-            if fork.over():
-                self._forks.remove(fork)
-                for region in fork.regions:
-                    region.pins -= 1
-                    self._settle(region)
+    def claim(self, segment: int, offset: int) -> "Tuple[Any, Region]":
+        """Returns the segment as a buffer, and the region, which is released when nothing refers to
+        the buffer any more."""
+        return self._buffer(self._segment(segment), (segment, offset))
 
     def mapped(self, segment: int) -> mmap.mmap:
         """Returns the segment, to copy from."""
         return self._segment(segment)[0]
 
-    def _segment(self, number: int) -> "Tuple[mmap.mmap, Any]":
+    def _segment(self, number: int) -> Segment:
         found = self._segments.get(number)
         if found is None:  # another thread closed the client meanwhile
             raise self._died("the child sent a batch in an unknown segment")
         return found
 
-    def release(self, segment: int, offset: int) -> None:
+    def release(self, segment: int, offset: int) -> None:  # type: ignore[override]
         """Releases a region. That is told with the next frame."""
         self._released.append((segment, offset))
 
@@ -439,62 +371,14 @@ class Joined(Client):
         self._forks.clear()
 
 
-class _Fork:
-    """The regions that a forked process may refer to. It and all that it forks have the other end
-    of a pipe, which ends with them."""
-
-    def __init__(self, ended: int, regions: List[_Region]) -> None:
-        self.regions, self._ended = regions, ended
-        if ended >= 0:
-            os.set_blocking(ended, False)
-            weakref.finalize(self, os.close, ended).atexit = False
-
-    def over(self) -> bool:
-        """Whether they have ended."""
-        try:
-            return self._ended >= 0 and not os.read(self._ended, 1)
-        except BlockingIOError:
-            return False
-
-
-#: The maps of segments of this process, and their files.
-_maps: "weakref.WeakKeyDictionary[mmap.mmap, int]" = weakref.WeakKeyDictionary()
-
-
-def file_of(mapped: mmap.mmap) -> int:
-    """Returns the file of a segment's map."""
-    return _maps[mapped]
-
-
-#: The ends of pipes of processes that are about to be forked, by thread.
-_forking: Dict[int, List[int]] = {}
-
-
-def _before_fork() -> None:
-    found = [process._pin() for process in list(_alive) if isinstance(process, Client)]
-    _forking[threading.get_ident()] = [theirs for theirs in found if theirs is not None]
-
-
-def _after_fork_in_parent() -> None:
-    for theirs in _forking.pop(threading.get_ident(), ()):
-        os.close(theirs)
-
-
-def _after_fork_in_child() -> None:
-    """Makes the maps of this process its own: what it writes stays here."""
-    _forking.clear()
-    maps = list(_maps.items())
-    if not maps:
-        return
-    libc = ctypes.CDLL(None)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-    for mapped, fd in maps:
-        at = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
-        libc.mmap(at, len(mapped), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED, fd, 0)
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+def received_file(sock: socket.socket) -> Optional[int]:
+    """Receives a file that was sent with one byte; None if it was not."""
+    _, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(4), getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    if not ancillary:
+        return None
+    fd = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
+    os.set_inheritable(fd, False)  # macOS has no flag for it
+    return fd
 
 
 class Session:

@@ -27,7 +27,8 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set, Tu
 from .._system import address, close_listener
 from ..errors import ShardtoolError, redact
 from . import protocol as proto
-from .client import Client, file_of
+from .client import Client
+from .regions import file_of
 
 #: Frames that only peers send: JOIN has the number of the peer, what the connection is for, and the
 #: secret; BYE ends a peer that closes its loader; LEAVE tells that its loop was left.

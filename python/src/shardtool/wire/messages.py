@@ -1,5 +1,5 @@
-"""Messages between the workers of a pipeline and their reader: JSON, followed by the bytes of a
-batch."""
+"""Messages between the workers of a pipeline and their reader: JSON, and files of memory, in which
+batches are."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import os
 import select
 import socket
 import struct
-from typing import Any, Dict, Optional, Tuple
+import weakref
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .. import errors
 from .._system import PORTABLE, address
 from ..batch import Batch, Layout
 from ..fields import Field, unresolved
 from ..read.arguments import Asked
+from ..read.copies import Pool, move
+from .client import received_file
+from .regions import Regions, Segment, file_of, map_file
 
-_head = struct.Struct("<IQ")  # length of the JSON, length of the bytes
+_head = struct.Struct("<I")  # length of the JSON
 _credentials = struct.Struct("3i")
 
 
@@ -51,22 +55,21 @@ def ours(sock: socket.socket) -> bool:
     return bool(uid == os.geteuid())
 
 
-def send(sock: socket.socket, message: Dict[str, Any], body: Any = b"") -> None:
-    """Sends a message. Raises Gone."""
+def send(sock: socket.socket, message: Dict[str, Any], fd: Optional[int] = None) -> None:
+    """Sends a message, and a file. Raises Gone."""
     text = json.dumps(message).encode()
     try:
-        sock.sendall(_head.pack(len(text), len(body)) + text)
-        if body:
-            sock.sendall(body)
+        sock.sendall(_head.pack(len(text)) + text)
+        if fd is not None:
+            socket.send_fds(sock, [b"\0"], [fd])
     except OSError as err:
         raise Gone from err
 
 
-def receive(sock: socket.socket) -> "Tuple[Dict[str, Any], bytearray]":
+def receive(sock: socket.socket) -> Dict[str, Any]:
     """Waits for a message and returns it. Raises Gone."""
-    text, body = _head.unpack(_exactly(sock, _head.size))
-    message: Dict[str, Any] = json.loads(_exactly(sock, text))
-    return message, _exactly(sock, body)
+    message: Dict[str, Any] = json.loads(_exactly(sock, _head.unpack(_exactly(sock, _head.size))[0]).decode())
+    return message
 
 
 def waiting(sock: socket.socket) -> bool:
@@ -90,37 +93,135 @@ def _exactly(sock: socket.socket, size: int) -> bytearray:
     return out
 
 
-def pack_batch(batch: Batch, asked: Asked) -> "Tuple[Dict[str, Any], memoryview]":
-    """Packs a batch into a message and its bytes."""
-    message = {"what": "batch", "size": batch.size, "epoch": batch.epoch, "ledger": batch._saved[1]}
-    if unresolved(asked.fields) and batch._layout is not None:
-        message["fields"] = [[f.name, f.spec, f.elements] for f in batch._layout.given]
-    elif batch._layout is not None:
-        message["stored"] = {f.name: f.stored for f in batch._layout.given if f.stored != f.name}
-        message["lists"] = {f.name: f.elements for f in batch._layout.given if f.elements is not None}
-    if batch._sources:
-        message["sources"] = list(batch._sources)
-    return message, batch._view()
+class Outlet:
+    """Hands batches to the process at the other end of a connection, which maps the memory that
+    they are in."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._told: Set[Tuple[int, int]] = set()  # segments that the other process has, by the number of their client
+        self._out: "Dict[Tuple[int, ...], weakref.ref[Regions]]" = {}  # whose regions it has
+        self._described = False
+
+    def send(self, message: Dict[str, Any], batch: Batch, asked: Asked) -> None:
+        """Sends a message with a batch, which this process must not use any more. Raises Gone."""
+        region = batch._region
+        assert region is not None and batch._layout is not None
+        number, (segment, offset) = region.number, region.place
+        there = {(number, one) for one in list(getattr(region.owner(), "_segments", ()))}
+        gone, self._told = self._told - there, self._told & there
+        if (number, segment) not in self._told:
+            self._told.add((number, segment))
+            send(self._sock, {"what": "segment", "of": [number, segment], "length": len(region.mapped)}, file_of(region.mapped))
+        region.given = True
+        self._out[number, segment, offset] = region.owner
+        message = {
+            **message, "what": "batch", "region": [number, segment, offset], "length": batch._length, "gone": list(gone),
+            "size": batch.size, "epoch": batch.epoch, "ledger": batch._saved[1],
+        }  # fmt: skip
+        if not self._described:
+            self._described = True
+            message["layout"] = _described(batch._layout, asked)
+        send(self._sock, message)
+
+    def freed(self, places: "List[List[int]]") -> None:
+        """Releases regions that the other process does not need any more."""
+        for number, *place in places:
+            owner = self._out.pop((number, *place), _nobody)()
+            if owner is not None:
+                owner.release(*place)
+
+    def close(self) -> None:
+        """Releases all regions that the other process had: it has ended."""
+        self.freed([list(place) for place in self._out])
 
 
-def layout_of(message: Dict[str, Any], asked: Asked) -> Layout:
-    """Returns what the batches of a run share, from the message of one."""
+def _nobody() -> None:
+    """Stands for an owner that has ended."""
+
+
+def _described(layout: Layout, asked: Asked) -> Dict[str, Any]:
+    """Returns what a process needs to make the layout."""
+    out: Dict[str, Any] = {"sources": list(layout.sources)}
+    if unresolved(asked.fields):
+        out["fields"] = [[f.name, f.spec, f.elements] for f in layout.given]
+    else:
+        out["stored"] = {f.name: f.stored for f in layout.given if f.stored != f.name}
+        out["lists"] = {f.name: f.elements for f in layout.given if f.elements is not None}
+    return out
+
+
+def _layout_of(said: Dict[str, Any], asked: Asked) -> Layout:
+    """Returns the layout that was described."""
     fields = asked.fields
     if fields is None or unresolved(fields):
-        fields = [Field(name, spec, elements=elements) for name, spec, elements in message["fields"]]
+        fields = [Field(name, spec, elements=elements) for name, spec, elements in said["fields"]]
     else:
-        stored, lists = message.get("stored", {}), message.get("lists", {})
-        fields = [Field(f.name, f.spec, stored.get(f.name), lists.get(f.name)) for f in fields]
+        fields = [Field(f.name, f.spec, said["stored"].get(f.name), said["lists"].get(f.name)) for f in fields]
         if asked.units is not None:
             fields = [*fields, *asked.units.columns()]
     layout = Layout(fields, asked.arrays)
-    layout.sources = message.get("sources", ())
+    layout.sources = said["sources"]
     return layout
 
 
-def unpack_batch(message: Dict[str, Any], body: bytearray, layout: Layout) -> Batch:
-    """Returns the batch that pack_batch packed."""
-    return Batch._of(layout, body, 0, len(body), message["size"], message["epoch"], message["ledger"])
+class Inlet(Regions):
+    """The end of a connection that receives batches from an Outlet."""
+
+    def __init__(self, sock: socket.socket, asked: Asked, copies: bool = PORTABLE) -> None:
+        """copies: batches do not stay in the memory, which may be a file that the system writes to
+        a disk."""
+        self._sock, self._asked = sock, asked
+        self._segments: Dict[Tuple[int, int], Segment] = {}
+        self._layout: Optional[Layout] = None
+        self._pool = Pool() if copies else None
+        self._freed: List[List[int]] = []
+        self._begin_regions()
+
+    def receive(self) -> Dict[str, Any]:
+        """Waits for a message and returns it. Raises Gone."""
+        while True:
+            message = receive(self._sock)
+            if message["what"] != "segment":
+                return message
+            try:
+                fd = received_file(self._sock)
+            except OSError:
+                fd = None
+            if fd is None:
+                raise Gone
+            try:
+                number, segment = message["of"]
+                self._segments[number, segment] = map_file(fd, message["length"])
+            finally:
+                os.close(fd)
+
+    def batch(self, message: Dict[str, Any]) -> Batch:
+        """Returns the batch of a message."""
+        for gone in message["gone"]:
+            self._segments.pop(tuple(gone), None)
+        if self._layout is None:
+            self._layout = _layout_of(message["layout"], self._asked)
+        number, segment, offset = message["region"]
+        length, region = message["length"], None
+        if self._pool is None:
+            buffer, region = self._buffer(self._segments[number, segment], (number, segment, offset))
+        else:
+            buffer = self._pool.take(length)
+            move(buffer, self._segments[number, segment][0], offset, length)
+            self.release(number, segment, offset)
+            offset = 0
+        return Batch._of(self._layout, buffer, offset, length, message["size"], message["epoch"], message["ledger"], region=region)
+
+    def release(self, *place: int) -> None:
+        """As Regions. That is told with the next request."""
+        self._freed.append(list(place))
+
+    def freed(self) -> "List[List[int]]":
+        """Returns the regions that were released since the last time."""
+        self._settle_dropped()
+        out, self._freed = self._freed, []
+        return out
 
 
 def pack_error(err: BaseException) -> Dict[str, Any]:

@@ -224,7 +224,7 @@ class _PeerClient(Joined):
         self._segments[self._numbers] = memory, ctypes.c_char * length
         return (kind, flags, size, number, self._numbers, samples, 0, length, *rest)  # type: ignore[return-value]
 
-    def release(self, segment: int, offset: int) -> None:
+    def release(self, segment: int, offset: int) -> None:  # type: ignore[override]
         """As a Client does; memory for a batch from another host is this process's own."""
         if self._near:
             super().release(segment, offset)
