@@ -2,7 +2,7 @@
 // tools, in one run: every figure is a ratio of two things measured in turn, so that a noisy
 // machine disturbs both.
 //
-//	go run ./bench                 all groups but peers and strings, which run only by name
+//	go run ./bench                 all groups but peers, strings and kinds, which run only by name
 //	go run ./bench -run read,pack  some groups
 //	go run ./bench -mib 64         smaller data, for a quick look
 //	go run ./bench -markdown bench/PEERS.md     and put the tables there
@@ -70,10 +70,11 @@ var groups = []struct {
 	{"cache", (*bench).amplification},
 	{"peers", (*bench).peersGroup},
 	{"strings", (*bench).strings},
+	{"kinds", (*bench).kinds},
 }
 
 // apart are groups that take long, or much space. They run only by name.
-var apart = []string{"peers", "strings"}
+var apart = []string{"peers", "strings", "kinds"}
 
 func main() {
 	names := make([]string, len(groups))
@@ -82,7 +83,7 @@ func main() {
 	}
 	var o options
 	only := flag.String("run", "all", "groups to run: all but "+strings.Join(apart,
-		" and ")+", or some of "+strings.Join(names, ", "))
+		", ")+", or some of "+strings.Join(names, ", "))
 	flag.IntVar(&o.mib, "mib", 128, "size of each corpus in MiB")
 	flag.IntVar(&o.times, "times", 3, "pairs measured for a ratio; the median counts")
 	flag.DurationVar(&o.long, "long", 20*time.Second, "how long a paced consumer of S3 is measured")

@@ -1,11 +1,8 @@
 package lines
 
 import (
-	"errors"
 	"strings"
 	"testing"
-
-	"github.com/shardtool/shardtool/writer"
 )
 
 // TestHiveWhere: leaving out whole files leaves out no row for which a condition holds.
@@ -21,8 +18,8 @@ func TestHiveWhere(t *testing.T) {
 	}
 }
 
-// TestHive: a member or column that a folder has too is an error that names both, unless it is left
-// out.
+// TestHive: a member or column that a folder has too is an error of rows with another value that names
+// both, unless it is left out.
 func TestHive(t *testing.T) {
 	read := func(opt Options, files ...string) error {
 		src, err := New(t.Context(), given(t, files...), opt)
@@ -33,7 +30,8 @@ func TestHive(t *testing.T) {
 		_, err = src.Next(t.Context())
 		return err
 	}
-	for _, files := range [][]string{{"lang=de/a.csv", "text,lang\nx,en\n"}, {"lang=de/a.jsonl", `{"text":"x","lang":"de"}`}, {"a=1/a.jsonl", "{}", "lang=de/a.jsonl", `{"lang":"de"}`}} {
+	for _, files := range [][]string{{"lang=de/a.csv", "text,lang\nx,en\n"}, {"lang=de/a.jsonl", `{"text":"x","lang":"DE"}`},
+		{"lang=de/a.jsonl", `{"text":"x","lang":["de"]}`}, {"lang=de/a.jsonl", `{"text":"x","lang":null}`}, {"a=1/a.jsonl", "{}", "lang=de/a.jsonl", `{"lang":"e"}`}} {
 		opt := Options{Nulls: 1}
 		err := read(opt, files...)
 		if len(files) > 2 { // the second row
@@ -42,13 +40,15 @@ func TestHive(t *testing.T) {
 			_, err = src.Next(t.Context())
 			src.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), `the column "lang" is in the file and in the folder lang=de`) || !errors.Is(err, writer.ErrOptions) {
+		if err == nil || !strings.Contains(err.Error(), `the column "lang" is in the file and in the folder lang=de`) {
 			t.Errorf("%q: %v", files, err)
 		}
 		if err := read(Options{Columns: []string{"text"}, Nulls: 1}, files...); err != nil && len(files) == 2 {
 			t.Errorf("%q: %v", files, err)
 		}
 	}
+	same(t, all(t, open(t, Options{Where: []string{"n <= 2"}}, given(t, "n=1/a.csv", "n,t\n1,x\n2,y\n", "n=02/b.jsonl", `{"t":"z","n":2}`, "n=__HIVE_DEFAULT_PARTITION__/c.csv", "n,t\n,u\n", "n=3/d.csv", "n,t\n3,v\n"))),
+		[]string{"a/000000000 | n.txt=1 | t.txt=x", `! a.csv: line 3 … is "2" in the file`, "b/000000000 | n.txt=2 | t.txt=z"})
 	one, _ := New(t.Context(), given(t, "lang=de/a.csv", "text\nx\n", "lang=en/a.csv", "text\ny\n"), Options{Key: "text"})
 	two, _ := New(t.Context(), given(t, "lang=de/a.csv", "text\nx\n", "lang=fr/a.csv", "text\ny\n"), Options{Key: "text"})
 	defer one.Close()

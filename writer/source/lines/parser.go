@@ -117,9 +117,14 @@ func (p *parser) constants(c *chunk) error {
 		switch {
 		case !col.wanted:
 			continue
-		case col.row == p.row && k.Folder != "":
-			return k.Twice()
-		case col.row == p.row || k.Folder == "":
+		case col.row == p.row && (col.v.kind == kindList || col.v.kind == kindObject || col.v.kind == kindArray):
+			return k.Twice("no single value")
+		case col.row == p.row:
+			if err := k.Check(col.v.kind == kindNull, col.v.b); err != nil {
+				return err
+			}
+			continue
+		case k.Folder == "":
 			continue
 		}
 		col.row, col.v = p.row, value{kind: kindText, b: []byte(k.Text)}

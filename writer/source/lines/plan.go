@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 	"github.com/shardtool/shardtool/writer/source/internal/rows"
@@ -50,25 +49,10 @@ func newPlan(files []*textFile, opt *Options) (*plan, error) {
 			p.filters = append(p.filters, newCondition(&p.Expr.Conditions[i]))
 		}
 	}
-	if err := p.checkConstants(files); err != nil {
-		return nil, err
-	}
 	if err := p.checkNames(columns); err != nil {
 		return nil, err
 	}
 	return p, p.checkEncodings(files)
-}
-
-// checkConstants checks that no header has a column of the folders.
-func (p *plan) checkConstants(files []*textFile) error {
-	for _, f := range files {
-		for i := range f.Constants {
-			if c := &f.Constants[i]; c.Folder != "" && slices.Contains(f.header, c.Name) && p.column(c.Name).wanted {
-				return hint.At(f.Path, c.Twice())
-			}
-		}
-	}
-	return nil
 }
 
 // columnsOf lists the columns of all headers, and of the folders. json reports whether some files

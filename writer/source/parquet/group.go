@@ -58,6 +58,12 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 			c.setConstant(f.of)
 			continue
 		}
+		c.folder = nil
+		for i := range f.of.Constants {
+			if k := &f.of.Constants[i]; k.Name == c.name {
+				c.folder = k
+			}
+		}
 		if n := f.of.column(c.name); n != nil && c.wanted && !n.isNull() {
 			if c.node = n; c.wide {
 				c.narrow, c.node = n, n.widened()
@@ -293,6 +299,11 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 				return skip(fmt.Errorf("column %s: %w", c.name, err))
 			}
 		}
+		if c.folder != nil && c.wanted {
+			if err := c.checkFolder(); err != nil {
+				return skip(err)
+			}
+		}
 	}
 	for _, f := range g.plan.filters { // any order of a time that is none would be wrong
 		if c := f.col; !f.Nulls() && !c.null && c.node.shape == shapeScalar {
@@ -418,6 +429,17 @@ func (g *group) load() error {
 		return g.fail(at, err)
 	}
 	return nil
+}
+
+// checkFolder checks that the row has the value of the folder.
+func (c *column) checkFolder() error {
+	switch {
+	case c.node == nil || c.null:
+		return c.folder.Check(true, nil)
+	case c.node.shape != shapeScalar:
+		return c.folder.Twice("no single value")
+	}
+	return c.folder.Check(false, c.node.leaf.appendText(nil, c.v))
 }
 
 func (g *group) key(c *column) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/apache/arrow/go/v17/arrow"
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
@@ -341,4 +342,40 @@ func TestRaggedBeside(t *testing.T) {
 	square := numpy("<i4", "(2, 1)", int32(1), int32(2))
 	sameFields(t, "square", got[0].fields, map[string]string{"json": "{}", "npy": square, "x.npy": square, "x.json": "1"})
 	sameFields(t, "ragged", got[1].fields, map[string]string{"json": "[]", "npy.json": "[[3,4],[5]]", "x.npy.json": "[[3,4],[5]]", "x.json": "2"})
+}
+
+// TestFolderTwice: a column that files have and their folders too, as some writers leave it, is that of
+// the files; a row with another value than the folder is an error.
+func TestFolderTwice(t *testing.T) {
+	t.Parallel()
+	files := map[string][]byte{}
+	for name, text := range map[string]string{
+		"n=1/a.arrow": `[{"n":1,"t":"x"},{"n":2,"t":"y"},{"n":null,"t":"z"}]`, "n=02/b.arrow": `[{"n":2,"t":"u"}]`,
+		"n=__HIVE_DEFAULT_PARTITION__/c.arrow": `[{"n":null,"t":"v"},{"n":3,"t":"w"}]`,
+	} {
+		files[name], _ = arrowOf(t, text, arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int16, Nullable: true}, arrow.Field{Name: "t", Type: arrow.BinaryTypes.String})
+	}
+	in := inputs(t, store(t, files))
+	src, err := parquet.New(t.Context(), in, parquet.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, bad, err := rows(src)
+	var all []string
+	for _, r := range got {
+		all = append(all, r.fields["t.txt"]+r.fields["n.txt"])
+	}
+	if slices.Sort(all); err != nil || strings.Join(all, " ") != "u2 v x1" || len(bad) != 3 {
+		t.Errorf("%q, %v, %v", all, bad, err)
+	}
+	src.Close()
+	for where, want := range map[string]int{"n = 1": 1, "n is null": 1, "n > 1": 1} {
+		if src, err = parquet.New(t.Context(), in, parquet.Options{Columns: []string{"t"}, Where: []string{where}}); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := rows(src); err != nil || len(got) != want {
+			t.Errorf("%s: %v, %v", where, got, err)
+		}
+		src.Close()
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
@@ -58,6 +59,8 @@ type column struct {
 
 	// constant reports that the column is of the folders of files; first is then its type.
 	constant bool
+	// folder is the folder of the current file that states the column, too, which the file has.
+	folder *inputs.Constant
 
 	// State of the current row group. node is nil if its file lacks the column.
 	node   *node
@@ -221,8 +224,8 @@ func (p *plan) addConstants(files []*parquetFile, byName map[string]*column) {
 			continue
 		}
 		for _, f := range files {
-			if own := &f.Constants[i]; own.Folder != "" && (f.column(k.Name) != nil || c.clash == nil) {
-				c.clash = hint.At(f.Path, own.Twice())
+			if own := &f.Constants[i]; own.Folder != "" && f.column(k.Name) == nil && c.clash == nil {
+				c.clash = hint.At(f.Path, writer.Optionf("columns", "the column %q is in the folder %s alone, and in %s itself: take the other columns only", k.Name, own.Folder, c.from))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package inputs
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -131,9 +132,21 @@ func (f *File) never(c *where.Condition) bool {
 	}
 }
 
-// Twice returns the error of a column that a file has, and one of its folders too.
-func (c *Constant) Twice() error {
-	return writer.Optionf("columns",
-		"the column %q is in the file and in the folder %s: rename one of them, or take the other columns only", c.Name,
-		c.Folder)
+// Check returns an error for a row of a file that has the column itself, as some writers of such
+// folders leave it there, unless the row and the folder have one value.
+func (c *Constant) Check(null bool, text []byte) error {
+	if c.Folder == "" || null && c.Null || !null && !c.Null && string(text) == c.Text {
+		return nil
+	}
+	is := "null"
+	if !null {
+		is = fmt.Sprintf("%.100q", text)
+	}
+	return c.Twice(is)
+}
+
+// Twice returns the error of a column that the file has, as said, and a folder too.
+func (c *Constant) Twice(is string) error {
+	return fmt.Errorf("the column %q is in the file and in the folder %s, and is %s in the file: rename one of them, or take the other columns only",
+		c.Name, c.Folder, is)
 }
