@@ -39,6 +39,8 @@
 // the service account of the machine. An address can hold settings:
 //
 //	gs://bucket/prefix?endpoint=https://host:port&anonymous=true&user_project=name.
+//	storage_class=NEARLINE&kms_key=projects/P/locations/L/keyRings/R/cryptoKeys/K
+//	customer_key_file=/path: a file with a key, 32 bytes or their base64
 //
 // STORAGE_EMULATOR_HOST names another server, which is asked anonymously.
 //
@@ -54,6 +56,8 @@
 // an address can be a shared access signature, or have settings:
 //
 //	az://account/container/prefix?endpoint=https://host:port&anonymous=true.
+//	access_tier=Cool&encryption_scope=name
+//	customer_key_file=/path: a file with a key, 32 bytes or their base64
 //
 // # The Hugging Face Hub
 //
@@ -214,11 +218,21 @@ func openS3(ctx context.Context, a address, o Options) (objstore.Store, error) {
 		return nil, err
 	}
 	place, _, _ := strings.Cut(a.rest, "?")
-	if r.CustomerKey, err = customerKey(keyFile); err != nil {
-		return nil, fmt.Errorf("open %s://%s: option \"sse_customer_key_file\": %w", a.scheme, place, err)
+	if r.CustomerKey, err = a.customerKey("sse_customer_key_file", keyFile); err != nil {
+		return nil, err
 	}
 	bucket, prefix := s3.CutBucket(place)
 	return s3.New(ctx, bucket, prefix, opts)
+}
+
+// customerKey reads the file that an option names.
+func (a address) customerKey(option, file string) ([]byte, error) {
+	key, err := customerKey(file)
+	if err != nil {
+		place, _, _ := strings.Cut(a.rest, "?")
+		err = fmt.Errorf("open %s://%s: option %q: %w", a.scheme, place, option, err)
+	}
+	return key, err
 }
 
 // customerKey reads a key of 32 bytes: the bytes, or their base64. The key itself is in no address,
@@ -272,10 +286,15 @@ func openHubBucket(ctx context.Context, rest string, o Options) (objstore.Store,
 func openGS(_ context.Context, a address, o Options) (objstore.Store, error) {
 	var opts gs.Options
 	opts.Logger = o.Logger
+	keyFile := ""
 	bucket, prefix, err := a.parse(map[string]any{
 		"endpoint": &opts.Endpoint, "anonymous": &opts.Anonymous, "user_project": &opts.UserProject,
+		"storage_class": &opts.StorageClass, "kms_key": &opts.KMSKey, "customer_key_file": &keyFile,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if opts.CustomerKey, err = a.customerKey("customer_key_file", keyFile); err != nil {
 		return nil, err
 	}
 	return gs.New(bucket, prefix, opts)
@@ -294,7 +313,9 @@ func openAzure(_ context.Context, a address, o Options) (objstore.Store, error) 
 		}
 		opts.Endpoint, place = "https://"+account+".blob."+domain, account+"/"+container+"/"+prefix
 	}
-	options := map[string]any{"endpoint": &opts.Endpoint, "anonymous": &opts.Anonymous}
+	keyFile := ""
+	options := map[string]any{"endpoint": &opts.Endpoint, "anonymous": &opts.Anonymous,
+		"access_tier": &opts.AccessTier, "encryption_scope": &opts.EncryptionScope, "customer_key_file": &keyFile}
 	if signed, err := url.ParseQuery(query); err == nil && signed.Has("sig") {
 		sas := url.Values{}
 		for name := range signed {
@@ -307,6 +328,9 @@ func openAzure(_ context.Context, a address, o Options) (objstore.Store, error) 
 	}
 	account, rest, err := address{a.all, a.scheme, place + "?" + query}.parse(options)
 	if err != nil {
+		return nil, err
+	}
+	if opts.CustomerKey, err = a.customerKey("customer_key_file", keyFile); err != nil {
 		return nil, err
 	}
 	container, prefix, _ := strings.Cut(rest, "/")

@@ -26,8 +26,11 @@ package az
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"iter"
@@ -37,6 +40,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -54,6 +58,13 @@ type Options struct {
 	// SAS is a shared access signature, a query. It is a secret. Without it, and unless Anonymous
 	// is set, the environment has the credentials.
 	SAS string
+	// AccessTier is of what is put, such as Cool. The default is the account's.
+	AccessTier string
+	// EncryptionScope is the scope that encrypts what is put. The default is the container's.
+	EncryptionScope string
+	// CustomerKey, 32 bytes, encrypts what is put and decrypts what is read. The server does not keep
+	// it. It is never logged.
+	CustomerKey []byte
 
 	ranged.Connection
 
@@ -73,6 +84,8 @@ type Store struct {
 	base    string // URL of the account
 	opts    Options
 	auth    identity
+
+	read, put http.Header // of requests for what blobs contain
 }
 
 var _ objstore.Store = (*Store)(nil)
@@ -117,6 +130,35 @@ func (s *Store) connect() (err error) {
 	}
 	if (s.auth.sas != nil || s.auth.tokens != nil) && !ranged.Private(u) {
 		return errors.New("the endpoint has no TLS, so that others could read the credentials; give https://, an account key, or anonymous=true")
+	}
+	return s.require(u)
+}
+
+// require sets the headers of what the owner of the account requires.
+func (s *Store) require(endpoint *url.URL) error {
+	o := &s.opts
+	tiers := []string{"", "Hot", "Cool", "Cold", "Archive"}
+	switch {
+	case !slices.Contains(tiers, o.AccessTier): // it may be a secret
+		return fmt.Errorf("the access tier is not one of Azure's; give one of %s", strings.Join(tiers[1:], ", "))
+	case o.EncryptionScope != "" && len(o.CustomerKey) > 0:
+		return errors.New("a customer key is an encryption of its own: leave the encryption scope out")
+	case strings.ContainsFunc(o.EncryptionScope, unicode.IsControl):
+		return errors.New("the encryption scope has a control character")
+	case len(o.CustomerKey) > 0 && !ranged.Private(endpoint):
+		return errors.New("the endpoint has no TLS, so that others could read the customer key: give one with https")
+	}
+	s.read, s.put = http.Header{}, http.Header{}
+	if len(o.CustomerKey) > 0 {
+		sum, key := sha256.Sum256(o.CustomerKey), base64.StdEncoding.EncodeToString(o.CustomerKey)
+		s.Secrets.Remember(key)
+		s.read.Set("X-Ms-Encryption-Key", key)
+		s.read.Set("X-Ms-Encryption-Key-Sha256", base64.StdEncoding.EncodeToString(sum[:]))
+		s.read.Set("X-Ms-Encryption-Algorithm", "AES256")
+		s.put = s.read.Clone()
+	}
+	if o.EncryptionScope != "" {
+		s.put.Set("X-Ms-Encryption-Scope", o.EncryptionScope)
 	}
 	return nil
 }

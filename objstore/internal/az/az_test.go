@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -426,5 +428,84 @@ func TestVersions(t *testing.T) {
 	}
 	if !errors.Is(last, objstore.ErrKept) {
 		t.Error(last)
+	}
+}
+
+// TestRequired checks that each request has what the owner of an account requires: the tier and the
+// keys where Azure takes them.
+func TestRequired(t *testing.T) {
+	s := azserver.New(t)
+	key := bytes.Repeat([]byte("k"), 32)
+	encoded := base64.StdEncoding.EncodeToString(key)
+	var mu sync.Mutex
+	var seen []string
+	s.SetHook(func(_ http.ResponseWriter, r *http.Request) bool {
+		h := r.Header
+		mu.Lock()
+		defer mu.Unlock()
+		line := fmt.Sprintf("%s %s tier=%s scope=%s key=%v algorithm=%s sum=%v", r.Method, r.URL.Query().Get("comp"), h.Get("X-Ms-Access-Tier"),
+			h.Get("X-Ms-Encryption-Scope"), h.Get("X-Ms-Encryption-Key") == encoded, h.Get("X-Ms-Encryption-Algorithm"),
+			len(h.Get("X-Ms-Encryption-Key-Sha256")) == 44)
+		if !slices.Contains(seen, line) {
+			seen = append(seen, line)
+		}
+		return false
+	})
+	use := func(opts az.Options) []string {
+		t.Helper()
+		seen = nil
+		store := open(t, s, "", opts)
+		for name, size := range map[string]int{"small": 10, "large": 3 * block} {
+			put(t, store, name, pattern(size))
+			if _, err := store.Stat(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := objstore.ReadAll(t.Context(), store, name, 1<<22); err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Delete(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slices.Sort(seen)
+		return seen
+	}
+	opts := quick()
+	opts.AccessTier, opts.EncryptionScope = "Cool", "scope"
+	if got, want := use(opts), []string{
+		"DELETE  tier= scope= key=false algorithm= sum=false", "GET  tier= scope= key=false algorithm= sum=false",
+		"HEAD  tier= scope= key=false algorithm= sum=false", "PUT  tier=Cool scope=scope key=false algorithm= sum=false",
+		"PUT block tier= scope=scope key=false algorithm= sum=false", "PUT blocklist tier=Cool scope=scope key=false algorithm= sum=false",
+	}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	opts = quick()
+	opts.CustomerKey = key
+	if got, want := use(opts), []string{
+		"DELETE  tier= scope= key=false algorithm= sum=false", "GET  tier= scope= key=true algorithm=AES256 sum=true",
+		"HEAD  tier= scope= key=true algorithm=AES256 sum=true", "PUT  tier= scope= key=true algorithm=AES256 sum=true",
+		"PUT block tier= scope= key=true algorithm=AES256 sum=true", "PUT blocklist tier= scope= key=true algorithm=AES256 sum=true",
+	}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+
+	for want, change := range map[string]func(o *az.Options){
+		"the access tier is not one of":  func(o *az.Options) { o.AccessTier = "marked" },
+		"leave the encryption scope out": func(o *az.Options) { o.EncryptionScope, o.CustomerKey = "k", key },
+		"the endpoint has no TLS":        func(o *az.Options) { o.Endpoint, o.CustomerKey = "http://storage.example", key },
+	} {
+		opts := quick()
+		change(&opts)
+		if _, err := az.New(azserver.Account, "box", "", opts); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "marked") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+		azserver.Refuse(w, http.StatusConflict, "BlobCustomerSpecifiedEncryptionMismatch", "No. "+r.Header.Get("X-Ms-Encryption-Key"))
+		return true
+	})
+	_, _, err := objstore.ReadAll(t.Context(), open(t, s, "", opts), "a", 100)
+	if err == nil || !strings.Contains(err.Error(), "the customer key is another") || strings.Contains(err.Error(), encoded) {
+		t.Error(err)
 	}
 }

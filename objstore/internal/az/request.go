@@ -45,6 +45,12 @@ func (s *Store) send(ctx context.Context, op, method, key string, query url.Valu
 		return nil, errors.New("the endpoint and the names do not make a URL; check the address")
 	}
 	maps.Copy(request.Header, header)
+	switch op {
+	case "get":
+		maps.Copy(request.Header, s.read)
+	case "put":
+		maps.Copy(request.Header, s.put)
+	}
 	request.Header.Set("X-Ms-Version", version)
 	request.Header.Set("X-Ms-Date", time.Now().UTC().Format(http.TimeFormat))
 	if method == http.MethodPut {
@@ -153,6 +159,10 @@ func (s *Store) advice(op string, a ranged.Answer, header http.Header) string {
 		return "bring it to another access tier first (az storage blob set-tier)"
 	case "SnapshotsPresent":
 		return "delete its snapshots first"
+	case "BlobUsesCustomerSpecifiedEncryption":
+		return "the blob was put with a customer key: give that key, and leave it out for others"
+	case "BlobCustomerSpecifiedEncryptionMismatch":
+		return "the customer key is another: give the one that the blob was put with"
 	case "LeaseIdMissing":
 		return "another holds a lease of it: try again when that has ended"
 	case "BlobImmutableDueToPolicy":

@@ -77,6 +77,9 @@ func (u *upload) Send(ctx context.Context, number int, data []byte) error {
 // Publish sends the list of the blocks, or the object if it has none.
 func (u *upload) Publish(ctx context.Context, size int64, rest []byte) (info objstore.Info, err error) {
 	header := http.Header{tagHeader: {u.tag}}
+	if tier := u.store.opts.AccessTier; tier != "" {
+		header.Set("X-Ms-Access-Tier", tier)
+	}
 	if u.cond.IfNoneMatch {
 		header.Set("If-None-Match", "*")
 	}

@@ -24,12 +24,16 @@ package gs
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +52,15 @@ type Options struct {
 	Anonymous bool
 	// UserProject is the project that pays for the requests.
 	UserProject string
+	// StorageClass is of what is put, such as NEARLINE; the default is the bucket's. Parts have the
+	// class STANDARD then, which costs nothing when they are deleted.
+	StorageClass string
+	// KMSKey is the resource name of the Cloud KMS key that encrypts what is put. The default is the
+	// bucket's.
+	KMSKey string
+	// CustomerKey, 32 bytes, encrypts what is put and decrypts what is read. The server does not keep
+	// it. It is never logged.
+	CustomerKey []byte
 
 	ranged.Connection
 
@@ -66,6 +79,7 @@ type Store struct {
 	base string // scheme and host
 	opts Options
 	auth *credentials.Source // nil for an anonymous store
+	key  http.Header         // of the customer key, or nil
 }
 
 var _ objstore.Store = (*Store)(nil)
@@ -97,7 +111,20 @@ func (s *Store) connect() error {
 		return err
 	}
 	client := s.Connect(o.Connection, s)
-	if u, err := url.Parse(o.Endpoint); !o.Anonymous {
+	classes := []string{"", "STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE"}
+	u, err := url.Parse(o.Endpoint)
+	switch {
+	case !slices.Contains(classes, o.StorageClass): // it may be a secret
+		return fmt.Errorf("the storage class is not one of Google's; give one of %s", strings.Join(classes[1:], ", "))
+	case o.KMSKey != "" && len(o.CustomerKey) > 0:
+		return errors.New("a customer key is an encryption of its own: leave the key of KMS out")
+	case len(o.CustomerKey) > 0 && (err != nil || !ranged.Private(u)):
+		return errors.New("the endpoint has no TLS, so that others could read the customer key: give one with https")
+	case len(o.CustomerKey) > 0:
+		s.key = customerKey(o.CustomerKey)
+		s.Secrets.Remember(s.key.Get(keyHeader))
+	}
+	if !o.Anonymous {
 		if err != nil || !ranged.Private(u) {
 			return errors.New("the endpoint has no TLS, so that others could read the token; give https://, or add anonymous=true")
 		}
@@ -158,6 +185,18 @@ func (s *Store) page(ctx context.Context, prefix, token string) (page []objstore
 	return page, list.NextPageToken, nil
 }
 
+// keyHeader is the header with the customer key
+// (https://cloud.google.com/storage/docs/encryption/using-customer-supplied-keys).
+const keyHeader = "X-Goog-Encryption-Key"
+
+// customerKey returns the headers of requests for objects that a customer key encrypts.
+func customerKey(key []byte) http.Header {
+	sum := sha256.Sum256(key)
+	return http.Header{keyHeader: {base64.StdEncoding.EncodeToString(key)},
+		keyHeader + "-Sha256":         {base64.StdEncoding.EncodeToString(sum[:])},
+		"X-Goog-Encryption-Algorithm": {"AES256"}}
+}
+
 // url returns the URL of an object, or of the list of objects if key is empty. service is "",
 // "/upload" or "/compose".
 func (s *Store) url(service, key string, query url.Values) string {
@@ -173,6 +212,9 @@ func (s *Store) url(service, key string, query url.Values) string {
 	}
 	if s.opts.UserProject != "" {
 		query.Set("userProject", s.opts.UserProject)
+	}
+	if s.opts.KMSKey != "" && service != "" {
+		query.Set("kmsKeyName", s.opts.KMSKey)
 	}
 	return u + "?" + query.Encode()
 }

@@ -2,12 +2,16 @@ package gs_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -415,5 +419,90 @@ func TestVersions(t *testing.T) {
 	}
 	if !errors.Is(last, objstore.ErrKept) {
 		t.Error(last)
+	}
+}
+
+// TestRequired checks that each request has what the owner of a bucket requires: the class of the
+// object and not of its parts, keys, and no key with requests that do not want it.
+func TestRequired(t *testing.T) {
+	s := gsserver.New(t)
+	key := bytes.Repeat([]byte("k"), 32)
+	encoded := base64.StdEncoding.EncodeToString(key)
+	var mu sync.Mutex
+	var seen []string
+	s.SetHook(func(_ http.ResponseWriter, r *http.Request) bool {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		class := regexp.MustCompile(`"storageClass":"([A-Z]*)"`).FindSubmatch(body)
+		part := regexp.MustCompile(`"name":"\.shardtool-part`).Match(body) && !strings.Contains(r.URL.Path, "/compose") ||
+			strings.Contains(r.URL.Path, "/compose") && strings.Contains(r.URL.Path, "shardtool-part")
+		h := r.Header
+		mu.Lock()
+		defer mu.Unlock()
+		line := fmt.Sprintf("%s part=%v kms=%s key=%v algorithm=%s sum=%v", r.Method, part, r.URL.Query().Get("kmsKeyName"),
+			h.Get("X-Goog-Encryption-Key") == encoded, h.Get("X-Goog-Encryption-Algorithm"), len(h.Get("X-Goog-Encryption-Key-Sha256")) == 44)
+		if class != nil {
+			line += " class=" + string(class[1])
+		}
+		if !slices.Contains(seen, line) {
+			seen = append(seen, line)
+		}
+		return false
+	})
+	use := func(opts gs.Options) []string {
+		t.Helper()
+		seen = nil
+		store := open(t, s, "", opts)
+		for name, size := range map[string]int{"small": 10, "large": 3 * chunk} {
+			if _, err := objstore.Put(t.Context(), store, name, pattern(size), objstore.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := objstore.ReadAll(t.Context(), store, name, 1<<22); err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Delete(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slices.Sort(seen)
+		return seen
+	}
+	opts := quick()
+	opts.StorageClass, opts.KMSKey = "NEARLINE", "projects/p/k"
+	if got, want := use(opts), []string{
+		"DELETE part=false kms= key=false algorithm= sum=false", "GET part=false kms= key=false algorithm= sum=false",
+		"POST part=false kms=projects/p/k key=false algorithm= sum=false class=NEARLINE",
+		"POST part=true kms=projects/p/k key=false algorithm= sum=false class=STANDARD",
+	}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	opts = quick()
+	opts.CustomerKey = key
+	if got, want := use(opts), []string{
+		"DELETE part=false kms= key=false algorithm= sum=false", "GET part=false kms= key=true algorithm=AES256 sum=true",
+		"POST part=false kms= key=true algorithm=AES256 sum=true", "POST part=true kms= key=true algorithm=AES256 sum=true",
+	}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+
+	for want, change := range map[string]func(o *gs.Options){
+		"the storage class is not one of": func(o *gs.Options) { o.StorageClass = "marked" },
+		"leave the key of KMS out":        func(o *gs.Options) { o.KMSKey, o.CustomerKey = "k", key },
+		"the endpoint has no TLS":         func(o *gs.Options) { o.Endpoint, o.CustomerKey = "http://storage.example", key },
+	} {
+		opts := quick()
+		change(&opts)
+		if _, err := gs.New("bucket", "", opts); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "marked") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+		gsserver.Refuse(w, http.StatusBadRequest, "customerEncryptionKeyIsIncorrect",
+			"The provided encryption key is incorrect. "+r.Header.Get("X-Goog-Encryption-Key"))
+		return true
+	})
+	_, _, err := objstore.ReadAll(t.Context(), open(t, s, "", opts), "a", 100)
+	if err == nil || !strings.Contains(err.Error(), "the customer key is another") || strings.Contains(err.Error(), encoded) {
+		t.Error(err)
 	}
 }

@@ -27,6 +27,9 @@ func (s *Store) send(ctx context.Context, op, method, url string, header http.He
 	}
 	request.ContentLength = length
 	maps.Copy(request.Header, header)
+	if op == "get" || op == "put" {
+		maps.Copy(request.Header, s.key)
+	}
 	return s.auth.Send(s.Client, request, func(answer *http.Response) error { return s.explain(op, s.refusal(answer)) })
 }
 
@@ -79,6 +82,10 @@ func (s *Store) explain(op string, a ranged.Answer) error {
 func (s *Store) advice(op string, status int, message string) string {
 	denied := status == http.StatusForbidden || status == http.StatusUnauthorized
 	switch {
+	case strings.Contains(message, "encryption key") && len(s.key) > 0:
+		return "the customer key is another: give the one that the object was put with"
+	case strings.Contains(message, "encryption key") || strings.Contains(message, "customer-supplied"):
+		return "if the object was put with a customer key, give that key"
 	case strings.HasPrefix(op, "delete") && (strings.Contains(message, "retention") || strings.Contains(message, " hold")):
 		return "delete it again when the retention or the hold has ended"
 	case strings.Contains(message, "requester pays"):

@@ -90,7 +90,7 @@ func (u *upload) part(level, number int) string {
 func (u *upload) Send(ctx context.Context, number int, data []byte) error {
 	key := u.part(0, number)
 	return u.keep(key, func() (*resource, error) {
-		return u.store.put(ctx, url.Values{}, map[string]any{"name": key}, data,
+		return u.store.put(ctx, url.Values{}, u.store.described(key, false), data,
 			crc32.Checksum(data, ranged.Castagnoli))
 	})
 }
@@ -122,7 +122,8 @@ func (u *upload) Publish(ctx context.Context, _ int64, rest []byte) (objstore.In
 		}
 		query.Set("ifGenerationMatch", match)
 	}
-	described := map[string]any{"name": u.key, "metadata": map[string]string{parts.TagKey: u.tag}}
+	described := u.store.described(u.key, true)
+	described["metadata"] = map[string]string{parts.TagKey: u.tag}
 	var done *resource
 	var err error
 	if len(u.sent) == 0 {
@@ -153,7 +154,9 @@ func (u *upload) composeAll(ctx context.Context, query url.Values, described map
 			key := u.part(level, len(next))
 			next = append(next, key)
 			group.Go(func() error {
-				return u.keep(key, func() (*resource, error) { return u.compose(ctx, key, url.Values{}, nil, some) })
+				return u.keep(key, func() (*resource, error) {
+					return u.compose(ctx, key, url.Values{}, u.store.described(key, false), some)
+				})
 			})
 		}
 		if err := group.Wait(); err != nil {
@@ -178,6 +181,19 @@ func (u *upload) compose(ctx context.Context, key string, query url.Values, desc
 		return nil, err
 	}
 	return u.store.post(ctx, u.store.url("/compose", key, query), "application/json", body)
+}
+
+// described returns the description of what is put under a key: an object, or a part of one.
+func (s *Store) described(key string, object bool) map[string]any {
+	d := map[string]any{"name": key}
+	switch {
+	case s.opts.StorageClass == "":
+	case object:
+		d["storageClass"] = s.opts.StorageClass
+	default:
+		d["storageClass"] = "STANDARD"
+	}
+	return d
 }
 
 // put puts an object by one request. The request is sent again if its bytes do not match their

@@ -244,7 +244,11 @@ func signature(r *http.Request) string {
 			own = append(own, name+":"+strings.Join(values, ",")+"\n")
 		}
 	}
-	slices.Sort(own)
+	slices.SortFunc(own, func(a, b string) int { // by names
+		a, _, _ = strings.Cut(a, ":")
+		b, _, _ = strings.Cut(b, ":")
+		return strings.Compare(a, b)
+	})
 	path, _, _ := strings.Cut(r.RequestURI, "?")
 	b.WriteString(strings.Join(own, "") + "/" + Account + path)
 	var parameters []string
