@@ -302,10 +302,9 @@ func (f *fileSource) Next(ctx context.Context) (writer.Sample, error) {
 		case f.opt.LastDot && fused.Meet(first.name, l.name) != nil:
 			origin = f.path(l)
 			return fail(fused.Meet(first.name, l.name))
-		case l.field == "" && strings.HasSuffix(l.name, "."):
+		case fused.Cut(l.name, l.field) != nil:
 			origin = f.path(l)
-			return fail(fmt.Errorf("%w: the name ends with a dot, which tar would give back as %q: rename the file",
-				format.ErrName, strings.TrimSuffix(l.name, ".")))
+			return fail(fused.Cut(l.name, l.field))
 		}
 		s.Fields = append(s.Fields, writer.Field{Name: l.field, Size: l.size, Payload: f.payload(l)})
 	}

@@ -4,6 +4,7 @@ package fused
 
 import (
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
@@ -74,6 +75,16 @@ func stem(name string) string {
 		return name[:dot]
 	}
 	return name
+}
+
+// Cut returns an error if the name of a file ends with a dot and so has no field: its sample would
+// give it back without the dot.
+func Cut(name, field string) error {
+	if field != "" || !strings.HasSuffix(name, ".") {
+		return nil
+	}
+	return fmt.Errorf("%w: the name ends with a dot, which tar would give back as %q: rename the file", format.ErrName,
+		path.Base(strings.TrimSuffix(name, ".")))
 }
 
 // Meet returns the error of two files of a sample that LastDot made of names that differ before the

@@ -2,10 +2,12 @@ package tar
 
 import (
 	"archive/tar"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer/source"
 )
 
@@ -60,5 +62,14 @@ func TestLinkedArchive(t *testing.T) {
 		if _, err := New(t.Context(), []source.Input{bad}, Options{}); err == nil {
 			t.Errorf("%+v", bad)
 		}
+	}
+}
+
+// TestTrailingDot: a member whose name ends with a dot, which a sample would give back without, is an
+// error of its sample, as such files of folders are.
+func TestTrailingDot(t *testing.T) {
+	all, bad, err := rest(t, open(t, Options{}, write(t, "x.tar", archiveOf(t, []entry{{name: "d/a."}, {name: "b"}, {name: "c..txt"}}))))
+	if err != nil || len(all) != 2 || len(bad) != 1 || !errors.Is(bad[0], format.ErrName) || !strings.Contains(bad[0].Error(), `ends with a dot, which tar would give back as "a"`) {
+		t.Error(all, bad, err)
 	}
 }

@@ -352,6 +352,9 @@ func (t *tarSource) sample(group []member) (writer.Sample, error) {
 				return fail(m, err)
 			}
 		}
+		if err := fused.Cut(clean(m.name), m.field); err != nil {
+			return fail(m, err)
+		}
 		f := writer.Field{Name: m.field, Data: m.data}
 		if m.data == nil && m.size > 0 {
 			f.Size, f.Payload = m.size, &decoded.Payload{Store: a.Store, Name: a.Name, Info: a.Info, Off: m.payload,
