@@ -22,7 +22,7 @@ func (p *parser) jsonLine(c *chunk, b []byte) (blank bool, err error) {
 		return false, bad(at, "it is not UTF-8: convert the file, such as with `iconv -f latin1 -t utf-8`")
 	}
 	if b[i] != '{' {
-		return false, notObject(b, i)
+		return false, notObject(b, i, c.of.comma == jsonList)
 	}
 	i, wrong := p.members(c, b, i+1)
 	if wrong == nil {
@@ -36,9 +36,9 @@ func (p *parser) jsonLine(c *chunk, b []byte) (blank bool, err error) {
 	return false, nil
 }
 
-func notObject(b []byte, i int) error {
+func notObject(b []byte, i int, element bool) error {
 	hint := ""
-	if b[i] == '[' {
+	if b[i] == '[' && !element {
 		hint = "; where the file is one JSON list, its name has to end in .json"
 	}
 	return bad(i, "a row is one JSON object, and this one begins with %q%s", rune(b[i]), hint)

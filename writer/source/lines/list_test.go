@@ -66,6 +66,9 @@ func TestBadList(t *testing.T) {
 			t.Errorf("%s: %v, want %s", content, err, want)
 		}
 	}
+	if got := all(t, open(t, Options{}, given(t, "x.json", "[[1]]"))); len(got) != 1 || !strings.Contains(got[0], "this one begins with '['") || strings.Contains(got[0], "has to end") {
+		t.Errorf("a list of lists: %q", got)
+	}
 	_, err := some(t.Context(), open(t, Options{MaxLine: 100}, given(t, "x.json", `[{"a":"`+strings.Repeat("b", 200)+`"}]`)), -1)
 	if !errors.Is(err, format.ErrTooLarge) {
 		t.Error(err)
