@@ -54,10 +54,14 @@ func prepare(ctx context.Context, store objstore.Store, opt Options, src Source,
 	if err == nil {
 		err = w.knowLengths()
 	}
-	if check := objstore.TraitsOf(store).CheckWrites; err == nil && check != nil && !(opt.Resume && w.finished()) {
-		if err := check(ctx, false); err != nil { // else the first shard is packed before the answer is known
+	if err == nil && !(opt.Resume && w.finished()) { // else the first shard is packed before the answer is known
+		refused := checkRights(ctx, store, w.opt.Log)
+		if check := objstore.TraitsOf(store).CheckWrites; refused == nil && check != nil {
+			refused = check(ctx, false)
+		}
+		if refused != nil {
 			w.release()
-			return nil, err
+			return nil, refused
 		}
 	}
 	if err != nil {
