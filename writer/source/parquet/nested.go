@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"unicode/utf8"
 )
 
 // errUneven means that the leaves of a column disagree on the number of elements in a row.
@@ -75,6 +76,10 @@ func (a *assembly) value(dst []byte, n *node) []byte {
 		e.vat++
 		if err := n.leaf.checkTime(v); err != nil {
 			a.fail(err)
+			return dst
+		}
+		if n.leaf.scalar.class == classText && !utf8.Valid(v.b) { // JSON would have other text
+			a.fail(corruptf("its text %.40q is not UTF-8: write it as bytes, or take the other columns only", v.b))
 			return dst
 		}
 		return n.leaf.appendJSON(dst, v)

@@ -312,7 +312,7 @@ func (l *leafType) appendJSON(dst []byte, v value) []byte {
 	return appendQuoted(dst, l.appendText(nil, v))
 }
 
-// appendQuoted appends a JSON string. Invalid UTF-8 becomes U+FFFD.
+// appendQuoted appends a JSON string. Invalid UTF-8 becomes U+FFFD, as in the names of members.
 func appendQuoted(dst, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')

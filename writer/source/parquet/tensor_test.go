@@ -156,6 +156,28 @@ func TestListsOfFixedLists(t *testing.T) {
 	}
 }
 
+// TestNestedText: text that is no UTF-8 stays as it is in a field of its own, and is an error of its row
+// within JSON, which cannot have it.
+func TestNestedText(t *testing.T) {
+	t.Parallel()
+	content, _ := arrowOf(t, `[{"a":"QQ","l":null,"m":null},{"a":"b","l":["x","QQ"],"m":null},{"a":"c","l":["x"],"m":[{"key":"QQ","value":1}]},{"a":"d","l":["x"],"m":[{"key":"y","value":1}]}]`,
+		arrow.Field{Name: "a", Type: arrow.BinaryTypes.String}, arrow.Field{Name: "l", Type: arrow.ListOf(arrow.BinaryTypes.String), Nullable: true},
+		arrow.Field{Name: "m", Type: arrow.MapOf(arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int64), Nullable: true})
+	src, err := arrowSource(t, bytes.ReplaceAll(content, []byte("QQ"), []byte("\xffQ")), false, parquet.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, bad, err := rows(src)
+	if err != nil || len(got) != 2 || len(bad) != 2 || got[0].fields["a.txt"] != "\xffQ" || got[1].fields["m.json"] != `{"y":1}` {
+		t.Fatal(got, bad, err)
+	}
+	for i, column := range []string{"l", "m"} {
+		if text := bad[i].Error(); !strings.Contains(text, "column "+column) || !strings.Contains(text, `its text "\xffQ" is not UTF-8`) {
+			t.Error(text)
+		}
+	}
+}
+
 // TestVariableTensors: each row has its own shape, or an error of the row.
 func TestVariableTensors(t *testing.T) {
 	t.Parallel()
