@@ -167,8 +167,14 @@ func TestVersionsOfOthers(t *testing.T) {
 	for name, b := range map[string]bucket{
 		"gs": {
 			"gs://bucket/set?anonymous=true&endpoint=" + google.URL,
-			func(versioned, soft bool) { google.Versioned, google.Soft = versioned, soft },
+			func(versioned, soft bool) {
+				google.Mu.Lock()
+				defer google.Mu.Unlock()
+				google.Versioned, google.Soft = versioned, soft
+			},
 			func(text string) {
+				google.Mu.Lock()
+				defer google.Mu.Unlock()
 				google.Locked = func(name string, generation int64) string {
 					for _, o := range append(slices.Clone(google.Versions[name]), google.Objects[name]) {
 						if o != nil && o.Generation == generation && has(o.Data, text) {
@@ -179,6 +185,8 @@ func TestVersionsOfOthers(t *testing.T) {
 				}
 			},
 			func(text string) (gone, current []string) {
+				google.Mu.Lock()
+				defer google.Mu.Unlock()
 				for _, kept := range []map[string][]*gsserver.Stored{google.Versions, google.SoftDeleted} {
 					for name, all := range kept {
 						for _, o := range all {
@@ -198,8 +206,14 @@ func TestVersionsOfOthers(t *testing.T) {
 		},
 		"az": {
 			"az://acct/box/set?endpoint=" + azure.URL,
-			func(versioned, soft bool) { azure.Versioned, azure.Soft = versioned, soft },
+			func(versioned, soft bool) {
+				azure.Mu.Lock()
+				defer azure.Mu.Unlock()
+				azure.Versioned, azure.Soft = versioned, soft
+			},
 			func(text string) {
+				azure.Mu.Lock()
+				defer azure.Mu.Unlock()
 				azure.Locked = func(name, version string) string {
 					for _, o := range append(slices.Clone(azure.Versions[name]), azure.Objects[name]) {
 						if o != nil && o.Version == version && has(o.Data, text) {
@@ -210,6 +224,8 @@ func TestVersionsOfOthers(t *testing.T) {
 				}
 			},
 			func(text string) (gone, current []string) {
+				azure.Mu.Lock()
+				defer azure.Mu.Unlock()
 				for name, all := range azure.Versions {
 					for _, o := range all {
 						if has(o.Data, text) {
