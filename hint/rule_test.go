@@ -20,6 +20,7 @@ var foreign = map[string]string{
 	"objstore/internal/ranged/answer.go":           "decoders of JSON and XML have no type for an end",
 	"objstore/internal/ranged/http.go":             "package http has no type for a server without TLS",
 	"objstore/internal/credentials/credentials.go": "secrets in an error of a library are masked",
+	"objstore/internal/credentials/microsoft.go":   "azidentity has advice on further lines of an error",
 	"internal/format/codec/codec.go":               "the decoder's errors begin with its name",
 	"writer/source/parquet/elements.go":            "the decoder's errors begin with its name",
 }
