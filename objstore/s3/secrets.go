@@ -68,8 +68,10 @@ func (s *secrets) current() (provider aws.CredentialsProvider, renewed int) {
 
 // renew reads the credentials again, after the server refused those in use when renewed was read,
 // and reports whether there are other ones. All requests that are refused at about the same time
-// cause one such read. The error is that of a source that has none now, but may have some later.
-func (s *secrets) renew(ctx context.Context, renewed int, pause time.Duration) (other bool, err error) {
+// cause one such read. token is that of the refused request: while it was under way, others may have
+// been asked for because the end was near. The error is that of a source that has none now, but may
+// have some later.
+func (s *secrets) renew(ctx context.Context, renewed int, token string, pause time.Duration) (other bool, err error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	_, now := s.current()
@@ -77,8 +79,8 @@ func (s *secrets) renew(ctx context.Context, renewed int, pause time.Duration) (
 		return now != renewed, nil
 	}
 	old, err := s.kept.Get(ctx)
-	if err != nil {
-		return false, err
+	if err != nil || token != "" && old.SessionToken != token {
+		return err == nil, err
 	}
 	provider, err := s.load(ctx)
 	if err != nil || provider == nil {
@@ -126,7 +128,7 @@ func (s *store) renewExpired(stack *middleware.Stack) error {
 		if !half && !(refused && a.expired()) {
 			return out, metadata, err
 		}
-		other, lost := s.secrets.renew(ctx, renewed, pause)
+		other, lost := s.secrets.renew(ctx, renewed, request.Header.Get("X-Amz-Security-Token"), pause)
 		switch {
 		case lost != nil || half && !other:
 			return out, metadata, &ranged.Transient{Err: s.explain("get", err), Answered: true}
