@@ -32,12 +32,13 @@ type Kept[T any] struct {
 	Within time.Duration
 
 	mu     sync.Mutex
-	given  bool      // the source has given credentials
-	stale  bool      // the server has refused the last ones
-	value  T         // if given and not stale
-	end    time.Time // of value, or zero
-	next   time.Time // when others are asked for, or zero
-	flight *flight[T]
+	given  bool       // the source has given credentials
+	stale  bool       // the server has refused the last ones
+	value  T          // if given and not stale
+	end    time.Time  // of value, or zero
+	next   time.Time  // when others are asked for, or zero
+	flight *flight[T] // whose credentials will be kept, or nil
+	last   *flight[T] // the one that began last
 }
 
 // flight is a request to the source.
@@ -56,8 +57,8 @@ func (k *Kept[T]) Get(ctx context.Context) (T, error) {
 	f := k.flight
 	if f == nil && (!serves || !k.next.IsZero() && !now.Before(k.next)) {
 		f = &flight[T]{done: make(chan struct{})}
-		k.flight = f
-		go k.fly(context.WithoutCancel(ctx), f, k.stale)
+		go k.fly(context.WithoutCancel(ctx), f, k.last, k.stale)
+		k.flight, k.last = f, f
 	}
 	k.mu.Unlock()
 	if serves {
@@ -71,27 +72,35 @@ func (k *Kept[T]) Get(ctx context.Context) (T, error) {
 	}
 }
 
-// fly asks the source.
-func (k *Kept[T]) fly(ctx context.Context, f *flight[T], again bool) {
+// fly asks the source, after the request before it has ended.
+func (k *Kept[T]) fly(ctx context.Context, f, before *flight[T], again bool) {
 	defer close(f.done)
+	if before != nil {
+		<-before.done
+	}
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	var end time.Time
 	f.value, end, f.err = k.Ask(ctx, again)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.flight = nil
+	kept := k.flight == f // else the server has refused the last ones meanwhile: these may be the same
+	if kept {
+		k.flight = nil
+	}
 	soon := time.Now().Add(pause)
 	switch {
-	case f.err == nil:
+	case f.err == nil && kept:
 		k.given, k.stale, k.value, k.end, k.next = true, false, f.value, end, time.Time{}
 		if !end.IsZero() {
 			if k.next = end.Add(-k.Early); k.next.Before(soon) { // some give their last token until it ends
 				k.next = soon
 			}
 		}
-	case k.given:
-		k.next = soon
+	case f.err != nil && k.given:
+		if kept {
+			k.next = soon
+		}
 		transient := ranged.Transient{Err: f.err}
 		if t, ok := errors.AsType[*ranged.Transient](f.err); ok {
 			transient = *t
@@ -105,5 +114,5 @@ func (k *Kept[T]) fly(ctx context.Context, f *flight[T], again bool) {
 func (k *Kept[T]) Refuse() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stale = true
+	k.stale, k.flight = true, nil
 }
