@@ -97,7 +97,7 @@ func (s *secrets) renew(ctx context.Context, renewed int, token string, pause ti
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.provider, s.renewed, s.last, s.lastTurn = provider, s.renewed+1, time.Now(), time.Time{}
-	s.kept.Refuse()
+	s.kept.Drop()
 	return true, nil
 }
 

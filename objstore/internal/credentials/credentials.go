@@ -36,10 +36,8 @@ type Source struct {
 	kept Kept[string]
 	ask  ask // nil until the credentials are found; kept alone uses it
 
-	mu      sync.Mutex
-	whose   func() (identity, from string) // nil until the credentials are found; find sets it
-	last    string                         // the last token
-	renewed time.Time
+	mu    sync.Mutex
+	whose func() (identity, from string) // nil until the credentials are found; find sets it
 }
 
 // newSource returns a source without find. secrets remembers the tokens.
@@ -93,35 +91,15 @@ func (s *Source) Send(client ranged.Client, r *http.Request,
 	}
 	defer answer.Body.Close()
 	err = refused(answer)
-	if answer.StatusCode == http.StatusUnauthorized && s != nil && s.renew(token) {
+	if answer.StatusCode == http.StatusUnauthorized && s != nil &&
+		s.kept.Refuse(func(last string) bool { return last == token }) {
 		err = &ranged.Transient{Err: err, Answered: true}
 	}
 	return nil, err
 }
 
 // Token returns a token that has not expired. It asks for one if there is none.
-func (s *Source) Token(ctx context.Context) (string, error) {
-	token, err := s.kept.Get(ctx)
-	if err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.last = token
-	}
-	return token, err
-}
-
-// renew forgets a token that the server refused and reports whether there may be another. All
-// requests that are refused at about the same time cause one new token.
-func (s *Source) renew(refused string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last != refused || time.Since(s.renewed) < pause {
-		return s.last != refused
-	}
-	s.renewed = time.Now()
-	s.kept.Refuse()
-	return true
-}
+func (s *Source) Token(ctx context.Context) (string, error) { return s.kept.Get(ctx) }
 
 // fetch asks the credentials for a token, after it has found them.
 func (s *Source) fetch(ctx context.Context, again bool) (token string, end time.Time, err error) {

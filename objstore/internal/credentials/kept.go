@@ -33,6 +33,7 @@ type Kept[T any] struct {
 
 	mu     sync.Mutex
 	given  bool       // the source has given credentials
+	drops  time.Time  // when Refuse dropped some
 	stale  bool       // the server has refused the last ones
 	value  T          // if given and not stale
 	end    time.Time  // of value, or zero
@@ -110,9 +111,28 @@ func (k *Kept[T]) fly(ctx context.Context, f, before *flight[T], again bool) {
 	}
 }
 
-// Refuse drops the last credentials, because the server has refused them.
-func (k *Kept[T]) Refuse() {
+// Refuse drops the last credentials if they are those that the server has refused, and reports
+// whether there are others, or may be. All requests that are refused at about the same time cause
+// one request to the source. If that gives the same ones again, there are no others for a while.
+func (k *Kept[T]) Refuse(refused func(T) bool) (others bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stale, k.flight = true, nil
+	switch {
+	case k.stale || !refused(k.value): // dropped, or replaced meanwhile
+		return true
+	case time.Since(k.drops) < pause:
+		return false
+	}
+	k.drops = time.Now()
+	k.drop()
+	return true
 }
+
+// Drop drops the last credentials.
+func (k *Kept[T]) Drop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.drop()
+}
+
+func (k *Kept[T]) drop() { k.stale, k.flight = true, nil }

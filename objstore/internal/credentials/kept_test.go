@@ -33,8 +33,41 @@ func TestRefusedInFlight(t *testing.T) {
 		get("1")
 		time.Sleep(59 * time.Minute)
 		get("1") // and 2 is asked for
-		k.Refuse()
+		k.Drop()
 		get("3")
 		get("3")
+	})
+}
+
+// TestRefusedAtOnce: requests that are refused at about the same time cause one request to the
+// source, and all are sent again. What the source gives twice is refused for good.
+func TestRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		value, asked := "first", 0
+		k := Kept[string]{Ask: func(context.Context, bool) (string, time.Time, error) {
+			asked++
+			return value, time.Time{}, nil
+		}}
+		first := func(last string) bool { return last == "first" }
+		for i, c := range []struct {
+			source string
+			others bool
+		}{{"first", true}, {"first", false}, {"second", true}} {
+			if i == 2 {
+				time.Sleep(2 * pause)
+			}
+			if _, err := k.Get(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			value = c.source
+			for range 3 {
+				if others := k.Refuse(first); others != c.others {
+					t.Errorf("%d: others %v", i, others)
+				}
+			}
+		}
+		if got, err := k.Get(t.Context()); got != "second" || err != nil || asked != 3 || !k.Refuse(first) {
+			t.Errorf("%q, %v, asked %d times", got, err, asked)
+		}
 	})
 }
