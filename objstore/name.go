@@ -19,18 +19,18 @@ func ProbeName() string { return probePrefix + strings.ToLower(rand.Text()) }
 // IsProbe reports whether s is a name that ProbeName returns.
 func IsProbe(s string) bool { return strings.HasPrefix(s, probePrefix) }
 
-// partPrefix begins the names of parts of uploads in stores where these are objects.
-const partPrefix = ".shardtool-part-"
+// PartPrefix begins the names of parts of uploads in stores where these are objects.
+const PartPrefix = ".shardtool-part-"
 
 // PartName returns the name of a part of an upload, in stores where parts are objects. Names ascend
 // with the level and the number.
 func PartName(upload string, level, number int) string {
-	return fmt.Sprintf("%s%s-%d-%05d", partPrefix, upload, level, number)
+	return fmt.Sprintf("%s%s-%d-%05d", PartPrefix, upload, level, number)
 }
 
 // IsPart reports whether s is a name that PartName returns, or one in a folder.
 func IsPart(s string) bool {
-	return strings.HasPrefix(s, partPrefix) || strings.Contains(s, "/"+partPrefix)
+	return strings.HasPrefix(s, PartPrefix) || strings.Contains(s, "/"+PartPrefix)
 }
 
 // CheckName returns nil if a store accepts name, or an error that wraps [ErrName] and states the

@@ -131,12 +131,18 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 
 // refuse takes what the store refused to delete out of what was deleted.
 func (r *PruneResult) refuse(refused []KeptVersion) {
+	kept := map[string]*KeptVersion{}
 	for i := range refused {
-		at := slices.IndexFunc(r.Objects, func(o objstore.Info) bool { return o.Name == refused[i].Name })
-		refused[i].Bytes = r.Objects[at].Size
-		r.Bytes -= r.Objects[at].Size
-		r.Objects = slices.Delete(r.Objects, at, at+1)
+		kept[refused[i].Name] = &refused[i]
 	}
+	r.Objects = slices.DeleteFunc(r.Objects, func(o objstore.Info) bool {
+		k := kept[o.Name]
+		if k != nil {
+			k.Bytes = o.Size
+			r.Bytes -= o.Size
+		}
+		return k != nil
+	})
 	r.VersionsLeft = refused
 }
 

@@ -56,10 +56,11 @@ func deleteAll(ctx context.Context, store objstore.Store, all []string,
 
 // withoutRefused returns the names that are none of what was refused.
 func withoutRefused(all []string, refused []KeptVersion) []string {
-	return slices.DeleteFunc(all,
-		func(name string) bool {
-			return slices.ContainsFunc(refused, func(k KeptVersion) bool { return k.Name == name })
-		})
+	kept := map[string]bool{}
+	for _, k := range refused {
+		kept[k.Name] = true
+	}
+	return slices.DeleteFunc(all, func(name string) bool { return kept[name] })
 }
 
 // versions is what stores keep of the objects of a data set and of its layers that were replaced or
@@ -126,17 +127,18 @@ func (k *versions) find(ctx context.Context, store objstore.Store, prefix string
 		return err
 	}
 	// What is listed after its deletion, because the store lets deletions be undone, is not deleted.
-	known := map[[2]string]bool{}
+	id := func(v KeptVersion) [2]string { return [2]string{v.Name, v.ID} }
+	known, there := map[[2]string]bool{}, map[[2]string]bool{}
 	for _, v := range k.left {
-		known[[2]string{v.Name, v.ID}] = true
+		known[id(v)] = true
 	}
-	return k.list(ctx, traits, func(v objstore.Version) error {
+	err = k.list(ctx, traits, func(v objstore.Version) error {
 		kept := KeptVersion{Name: prefix + v.Name, ID: v.ID, Bytes: v.Size, Error: stays(v)}
 		if v.Current || v.Mark {
 			return nil
 		}
-		k.deleted = slices.DeleteFunc(k.deleted, func(d KeptVersion) bool { return d.Name == kept.Name && d.ID == kept.ID })
-		if known[[2]string{kept.Name, kept.ID}] {
+		there[id(kept)] = true
+		if known[id(kept)] {
 			return nil
 		}
 		if kept.Error == "" {
@@ -145,6 +147,8 @@ func (k *versions) find(ctx context.Context, store objstore.Store, prefix string
 		k.left = append(k.left, kept)
 		return nil
 	})
+	k.deleted = slices.DeleteFunc(k.deleted, func(v KeptVersion) bool { return there[id(v)] })
+	return err
 }
 
 // list calls each for the versions of replaceable names.

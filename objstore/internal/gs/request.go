@@ -74,7 +74,7 @@ func (s *Store) explain(op string, a ranged.Answer) error {
 	err := a.Advise(s.advice(op, a.Status, message))
 	held := a.Code == "retentionPolicyNotMet" || a.Code == "objectUnderActiveHold"
 	if held && strings.HasPrefix(op, "delete") || op == "delete version" && a.Status == http.StatusForbidden {
-		err = fmt.Errorf("%w: %w", objstore.ErrKept, a.Advise(s.advice(op, a.Status, message)))
+		err = fmt.Errorf("%w: %w", objstore.ErrKept, err)
 	}
 	return err
 }

@@ -274,7 +274,7 @@ func isPart(name string) error {
 // sweep deletes the parts below the store's prefix that are older than a day and than olderThan.
 func (s *Store) sweep(ctx context.Context, olderThan time.Duration) (removed int, err error) {
 	oldest := time.Now().Add(-max(olderThan, partLife))
-	for info, err := range s.Reader.List(ctx, s.Prefix, ".shardtool-part-", ranged.CheckName, s.page) {
+	for info, err := range s.Reader.List(ctx, s.Prefix, objstore.PartPrefix, ranged.CheckName, s.page) {
 		if err == nil && info.ModTime.Before(oldest) {
 			if err = s.Erase(ctx, s.Prefix+info.Name); err == nil {
 				removed++

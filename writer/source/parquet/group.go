@@ -58,12 +58,7 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 			c.setConstant(f.of)
 			continue
 		}
-		c.folder = nil
-		for i := range f.of.Constants {
-			if k := &f.of.Constants[i]; k.Name == c.name {
-				c.folder = k
-			}
-		}
+		c.folder = f.of.Constant(c.name)
 		if n := f.of.column(c.name); n != nil && c.wanted && !n.isNull() {
 			if c.node = n; c.wide {
 				c.narrow, c.node = n, n.widened()

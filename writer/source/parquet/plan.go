@@ -233,15 +233,11 @@ func (p *plan) addConstants(files []*parquetFile, byName map[string]*column) {
 
 // setConstant sets the value of the column in a file.
 func (c *column) setConstant(f *parquetFile) {
-	for _, k := range f.Constants {
-		if k.Name != c.name {
-			continue
-		}
-		if c.node, c.null = c.first, k.Null; k.Integer {
-			c.v = value{u: uint64(k.N)}
-		} else {
-			c.v = value{b: []byte(k.Text)}
-		}
+	k := f.Constant(c.name)
+	if c.node, c.null = c.first, k.Null; k.Integer {
+		c.v = value{u: uint64(k.N)}
+	} else {
+		c.v = value{b: []byte(k.Text)}
 	}
 }
 

@@ -109,15 +109,23 @@ func (f *File) align(names []string, text map[string]bool) {
 	}
 }
 
+// Constant returns the column of that name of the path, or nil.
+func (f *File) Constant(name string) *Constant {
+	if i := slices.IndexFunc(f.Constants, func(k Constant) bool { return k.Name == name }); i >= 0 {
+		return &f.Constants[i]
+	}
+	return nil
+}
+
 // never reports whether a condition holds for no row of the file, whichever source reads it.
 // Sources differ about numbers that are quoted or not decimal, and rows of a file without such a
 // folder may have the column themselves.
 func (f *File) never(c *where.Condition) bool {
-	i := slices.IndexFunc(f.Constants, func(k Constant) bool { return k.Name == c.Column })
-	if i < 0 || f.Constants[i].Folder == "" {
+	k := f.Constant(c.Column)
+	if k == nil || k.Folder == "" {
 		return false
 	}
-	switch k := &f.Constants[i]; {
+	switch {
 	case k.Null || c.Nulls():
 		return !c.Holds(k.Null, 0, false)
 	case k.Integer:
