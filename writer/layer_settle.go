@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -144,12 +145,8 @@ func (s *layerSource) clear(ctx context.Context, m *metadata.Manifest, purged []
 
 // settled deletes what settle replaced once the manifest is published.
 func (s *layerSource) settled(ctx context.Context, store objstore.Store) error {
-	for _, name := range s.replaced {
-		if err := store.Delete(ctx, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	refused, err := deleteAll(ctx, store, s.replaced, nil)
+	return cmp.Or(err, notDeleted(refused))
 }
 
 // leftovers are shards of a layer that its current generation does not name: of earlier

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -184,6 +185,30 @@ func TestLayerPurgedMeanwhile(t *testing.T) {
 	purgeBase(t, base, writer.PurgeOptions{Generations: true, Layers: []objstore.Store{st}}, last)
 	if again := mustParts(t, st, base, writer.LayerOptions{}); !slices.Equal(again.Missing, []int{0, l.Parts - 1}) {
 		t.Errorf("missing %v", again.Missing)
+	}
+}
+
+// TestLayerPurgedLocked: the store keeps the first of the shards that were rewritten meanwhile: the
+// others are deleted even so, and a warning names what stays.
+func TestLayerPurgedLocked(t *testing.T) {
+	base, keys := baseSet(t, 200)
+	st := mem.New()
+	var log strings.Builder
+	l := &locked{Store: st, first: true}
+	stored := 0
+	opt := writer.LayerOptions{Pack: writer.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Stored: func(int64) {
+		if stored++; stored == 1 {
+			purgeBase(t, base, writer.PurgeOptions{Generations: true}, 1, 150)
+		}
+	}}}
+	if _, err := writer.AddLayer(t.Context(), l, base, captions(shuffled(keys), "a"), opt); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.keeps) != 1 || !strings.Contains(log.String(), l.keeps[0]) {
+		t.Errorf("kept %q: %s", l.keeps, &log)
+	}
+	if in := append(holdsKey(t, st, keys[1]), holdsKey(t, st, keys[150])...); !slices.Equal(in, l.keeps) {
+		t.Errorf("purged samples are in %q, and %q was kept", in, l.keeps)
 	}
 }
 

@@ -48,10 +48,16 @@ func discardLeftovers(ctx context.Context, store objstore.Store, p *plan) error 
 		defer release()
 	}
 	left, err := Leftovers(ctx, store, p.opt.Name) // that pack may have published meanwhile
-	for _, object := range left {
-		if err == nil {
-			err = store.Delete(ctx, object)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	refused, err := deleteAll(ctx, store, left, nil)
+	if err == nil {
+		err = notDeleted(refused)
+	}
+	if err != nil {
+		return fmt.Errorf("what an unfinished pack left cannot be replaced: continue that pack, pack to another place, "+
+			"or pack again when these objects may be deleted: %w", err)
+	}
+	return nil
 }

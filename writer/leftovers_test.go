@@ -1,8 +1,14 @@
 package writer_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -32,4 +38,50 @@ func TestOverwriteLeftovers(t *testing.T) {
 	}
 	want["d-notes-000000.tar.zst"] = []byte("a user's own")
 	sameObjects(t, "overwritten", objects(t, st), want)
+}
+
+// locked is a store that keeps objects, also the first that is deleted if that is set.
+type locked struct {
+	objstore.Store
+	keeps []string
+	first bool
+}
+
+func (l *locked) Delete(ctx context.Context, name string) error {
+	if l.first {
+		l.keeps, l.first = append(l.keeps, name), false
+	}
+	if slices.Contains(l.keeps, name) {
+		return objstore.NewError("delete", l.String(), name, fmt.Errorf("%w: a lock", objstore.ErrKept))
+	}
+	return l.Store.Delete(ctx, name)
+}
+
+// TestOverwriteLocked: a pack that overwrites and finds shards of another that the store keeps
+// deletes the others, names those, and replaces them once they may be deleted.
+func TestOverwriteLocked(t *testing.T) {
+	st := interrupted(t, 50, small("d"))
+	left, err := writer.Leftovers(t.Context(), st, "d")
+	if err != nil || len(left) < 4 {
+		t.Fatal(left, err)
+	}
+	l := &locked{Store: st, keeps: []string{left[0], left[2]}}
+	opt := small("d")
+	opt.Mode = writer.ModeOverwrite
+	pack := func() error {
+		_, err := writer.Pack(t.Context(), l, &synth{items: makeItems(10, 12<<10, 5), tag: "changed"}, opt)
+		return err
+	}
+	err = pack()
+	if !errors.Is(err, objstore.ErrKept) || !strings.Contains(err.Error(), left[0]) || !strings.Contains(err.Error(), left[2]) ||
+		!strings.Contains(err.Error(), "(2 objects)") {
+		t.Errorf("%v", err)
+	}
+	if now, err := writer.Leftovers(t.Context(), st, "d"); err != nil || !slices.Equal(now, l.keeps) {
+		t.Errorf("%v, %v; want %v", now, err, l.keeps)
+	}
+	l.keeps = nil
+	if err := pack(); err != nil {
+		t.Error(err)
+	}
 }

@@ -26,16 +26,18 @@ type KeptVersion struct {
 
 // deleteAll deletes objects, in their order, and returns those that the store refused to delete,
 // such as locked ones. What tables and the manifests of parts lead to stays where they do, so that
-// no generation is incomplete. before is called before each deletion; it reports whether the object
-// stays after all.
+// no generation is incomplete. before, if not nil, is called before each deletion; it reports
+// whether the object stays after all.
 func deleteAll(ctx context.Context, store objstore.Store, all []string,
 	before func(name string) (stays bool, err error)) (refused []KeptVersion, err error) {
 	leads := ""
 	for _, name := range all {
-		if stays, err := before(name); err != nil {
-			return refused, err
-		} else if stays {
-			continue
+		if before != nil {
+			if stays, err := before(name); err != nil {
+				return refused, err
+			} else if stays {
+				continue
+			}
 		}
 		if leads != "" {
 			refused = append(refused, KeptVersion{Name: name, Error: "not tried, because " + leads + " stays, which leads to it"})
@@ -52,6 +54,23 @@ func deleteAll(ctx context.Context, store objstore.Store, all []string,
 		}
 	}
 	return refused, nil
+}
+
+// notDeleted returns an error that wraps ErrKept and names what deleteAll returned, or nil if that
+// is nothing.
+func notDeleted(refused []KeptVersion) error {
+	if len(refused) == 0 {
+		return nil
+	}
+	const most = 10
+	var named []string
+	for _, k := range refused[:min(len(refused), most)] {
+		named = append(named, k.Error) // has the name
+	}
+	if more := len(refused) - most; more > 0 {
+		named = append(named, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Errorf("%w (%d objects): %s", objstore.ErrKept, len(refused), strings.Join(named, "; "))
 }
 
 // withoutRefused returns the names that are none of what was refused.

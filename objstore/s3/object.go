@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -58,16 +59,17 @@ type described struct {
 }
 
 // head sends one HEAD request. Its answer has no body that explains an error, so a refusal that may
-// have several reasons is followed by a GET of one byte, whose answer has one.
+// have several reasons is followed by a GET of one byte, whose answer has one, or describes the
+// object where the server refuses HEAD alone.
 func (s *store) head(ctx context.Context, op, key string) (described, error) {
 	_, renewed := s.secrets.current()
 	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.Bucket.Bucket, Key: &key})
 	if err != nil {
-		err = s.headError(ctx, op, key, err)
-		if _, now := s.secrets.current(); now != renewed {
+		d, err := s.headRefused(ctx, op, key, err)
+		if _, now := s.secrets.current(); err != nil && now != renewed {
 			err = &ranged.Transient{Err: err, Answered: true} // the token had expired, and the GET has renewed it
 		}
-		return described{}, err
+		return d, err
 	}
 	if plainTag(out.ETag) == "" {
 		if ranged.IsPage(aws.ToString(out.ContentType)) {
@@ -89,27 +91,39 @@ func (s *store) head(ctx context.Context, op, key string) (described, error) {
 	}, nil
 }
 
-func (s *store) headError(ctx context.Context, op, key string, cause error) error {
+// headRefused describes an object after a HEAD that failed because of cause.
+func (s *store) headRefused(ctx context.Context, op, key string, cause error) (described, error) {
 	a, ok := s.answerOf(cause)
-	vague := ok && (a.Status == 301 || a.Status == 307 || a.Status == 400 || a.Status == 403 ||
-		a.Status == 404 && !s.found.Load())
+	vague := ok && (a.Status == 301 || a.Status == 307 || a.Status == 400 || a.Status == 403 || a.Status == 405 ||
+		a.Status == 501 || a.Status == 404 && !s.found.Load())
 	if !vague {
-		return s.explain(op, cause)
+		return described{}, s.explain(op, cause)
 	}
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.Bucket.Bucket, Key: &key,
-		Range: aws.String("bytes=0-0")})
-	if err == nil {
-		out.Body.Close()
-		return s.explain(op, cause)
+	in := &s3.GetObjectInput{Bucket: &s.Bucket.Bucket, Key: &key, Range: aws.String("bytes=0-0")}
+	out, err := s.client.GetObject(ctx, in)
+	if b, ok := s.answerOf(err); ok && b.Status == http.StatusRequestedRangeNotSatisfiable { // an empty object
+		in.Range = nil
+		out, err = s.client.GetObject(ctx, in)
 	}
-	if b, ok := s.answerOf(err); ok && b.Code == "NoSuchKey" {
-		s.found.Store(true)
+	if err != nil {
+		if b, ok := s.answerOf(err); ok && b.Code == "NoSuchKey" {
+			s.found.Store(true)
+		}
+		return described{}, s.explain(op, err)
 	}
-	err = s.explain(op, err)
-	if err == io.ErrUnexpectedEOF { // an empty object
-		return s.explain(op, cause)
+	out.Body.Close()
+	size, err := ranged.CheckBody(0, 1, aws.ToString(out.ContentRange), lengthOf(out.ContentLength),
+		aws.ToString(out.ContentType))
+	tag := plainTag(out.ETag)
+	if err != nil || tag == "" {
+		return described{}, s.explain(op, cause)
 	}
-	return err
+	s.found.Store(true)
+	return described{
+		meta: ranged.Meta{Size: size, ETag: tag, ModTime: aws.ToTime(out.LastModified),
+			Sum: s.tagSum(tag, out.ResultMetadata)},
+		metadata: out.Metadata,
+	}, nil
 }
 
 func plainTag(tag *string) string { return ranged.PlainTag(aws.ToString(tag)) }

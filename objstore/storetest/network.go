@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -66,6 +67,7 @@ func RunNetwork(t *testing.T, n Network) {
 	t.Run("redirects", n.testRedirects)
 	t.Run("refusals", n.testRefusals)
 	t.Run("clock", n.testClock)
+	t.Run("no HEAD", n.testNoHead)
 	t.Run("replaced", n.testReplaced)
 	if n.Replace == nil {
 		t.Run("lost", n.testLost)
@@ -550,6 +552,52 @@ func (n Network) testClock(t *testing.T) {
 		if err := r.work(); err != nil && !strings.Contains(err.Error(), "clock") {
 			t.Errorf("%v: %v", ahead, err)
 		}
+	}
+}
+
+// testNoHead has a server that refuses HEAD alone, as a policy or a proxy may: what can be read is
+// described too, and a missing object is missing. Where it refuses GET as well, the error is that of
+// a missing right.
+func (n Network) testNoHead(t *testing.T) {
+	for _, code := range []int{http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotImplemented} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			all := map[string][]byte{"object": pattern(1, 5000), "empty": {}, "other": pattern(2, 10)}
+			store, server := n.Open(t, all, brief())
+			for name, data := range all {
+				if n.Replace == nil {
+					put(t, store, name, data)
+				}
+			}
+			server.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodHead {
+					w.WriteHeader(code)
+				}
+				return r.Method == http.MethodHead
+			})
+			for _, name := range []string{"object", "empty"} {
+				data := all[name]
+				info, err := store.Stat(t.Context(), name)
+				got, _, readErr := objstore.ReadAll(t.Context(), store, name, 1<<20)
+				if err != nil || readErr != nil || info.Size != int64(len(data)) || info.ETag == "" || !bytes.Equal(got, data) {
+					t.Errorf("%s: %+v, %v, %v", name, info, err, readErr)
+				}
+			}
+			if _, err := store.Stat(t.Context(), "none"); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a missing object: %v", err)
+			}
+			if n.Replace == nil { // conditions that are compared after a lost answer
+				if _, err := objstore.Put(t.Context(), store, "object", nil, objstore.Condition{IfNoneMatch: true}); !errors.Is(err, objstore.ErrExists) {
+					t.Errorf("put: %v", err)
+				}
+			}
+			server.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+				w.WriteHeader(http.StatusForbidden)
+				return true
+			})
+			if _, err := store.Stat(t.Context(), "other"); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "403") {
+				t.Errorf("all refused: %v", err)
+			}
+		})
 	}
 }
 

@@ -301,6 +301,9 @@ func (s *Store) Head(ctx context.Context, key string) (ranged.Meta, error) {
 
 func (s *Store) head(ctx context.Context, key string) (http.Header, ranged.Meta, error) {
 	header, err := s.do(ctx, "get", http.MethodHead, key, nil, nil, nil)
+	if ranged.NoHead(err) {
+		return s.first(ctx, key)
+	}
 	if err != nil {
 		return nil, ranged.Meta{}, err
 	}
@@ -316,6 +319,22 @@ func (s *Store) head(ctx context.Context, key string) (http.Header, ranged.Meta,
 		err = ranged.ErrPage
 	}
 	return header, meta, err
+}
+
+// first describes an object by a GET of one byte, or of all bytes of an empty one.
+func (s *Store) first(ctx context.Context, key string) (http.Header, ranged.Meta, error) {
+	answer, err := s.send(ctx, "get", http.MethodGet, key, nil, ranged.Range(0, 1), nil)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		answer, err = s.send(ctx, "get", http.MethodGet, key, nil, nil, nil)
+	}
+	if err != nil {
+		return nil, ranged.Meta{}, err
+	}
+	meta := describe(answer.Header)
+	whole, err := ranged.RangeMeta(answer, 0, 1)
+	answer.Body.Close()
+	meta.Size, meta.ModTime = whole.Size, whole.ModTime
+	return answer.Header, meta, err
 }
 
 // describe returns the version and the checksum that a header has.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +36,31 @@ func TestNetwork(t *testing.T) {
 			azserver.Refuse(w, http.StatusForbidden, "AuthenticationFailed", "Request date header too old")
 		}, Want: "clock"},
 	})
+}
+
+// TestClock has a clock that is 20 minutes off: a server that compares the time of a signature
+// refuses it, and the error says so.
+func TestClock(t *testing.T) {
+	for off, want := range map[time.Duration]string{
+		20 * time.Minute: "20m0s behind the server's", -20 * time.Minute: "20m0s ahead of the server's",
+	} {
+		s := azserver.New(t)
+		s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+			now := time.Now().Add(off)
+			signed, err := http.ParseTime(r.Header.Get("X-Ms-Date"))
+			if err == nil && now.Sub(signed).Abs() < 15*time.Minute {
+				return false
+			}
+			w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
+			azserver.Refuse(w, http.StatusForbidden, "AuthenticationFailed", "Server failed to authenticate the request.")
+			return true
+		})
+		for op, err := range operations(t, open(t, s, "", quick())) {
+			if err == nil || !strings.Contains(err.Error(), "this machine's clock is "+want+": set it") {
+				t.Errorf("%s: %v", op, err)
+			}
+		}
+	}
 }
 
 // TestAbort checks that nothing is visible of an upload that was aborted, or whose context ended.

@@ -168,10 +168,8 @@ func (s *Store) advice(op string, a ranged.Answer, header http.Header) string {
 	case "BlobImmutableDueToPolicy":
 		return "a policy or a legal hold protects it: try again when that has ended"
 	}
-	if date, err := http.ParseTime(header.Get("Date")); err == nil && a.Code == "AuthenticationFailed" {
-		if ahead := time.Since(date).Round(time.Minute); ahead.Abs() > 10*time.Minute {
-			return fmt.Sprintf("this machine's clock is %v ahead of the server's: set it", ahead)
-		}
+	if clock := ranged.ClockAdvice(header); clock != "" && a.Code == "AuthenticationFailed" {
+		return clock
 	}
 	denied := a.Status == http.StatusForbidden || a.Status == http.StatusUnauthorized
 	switch private := a.Status == http.StatusNotFound || a.Code == "PublicAccessNotPermitted"; {

@@ -125,6 +125,7 @@ func (s *Source) fetch(ctx context.Context, again bool) (token string, end time.
 // forms, and with texts of servers.
 type note struct {
 	answer *ranged.Answer // a refusal
+	clock  string         // what to do about this machine's clock, if that is why
 	err    error          // without an answer
 	agent  bool           // of this machine, which is known to restart
 }
@@ -149,7 +150,7 @@ func (n notes) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok {
 		return answer, err
 	}
-	note.answer, note.err, note.agent = nil, err, agent
+	note.answer, note.clock, note.err, note.agent = nil, "", err, agent
 	if err == nil && answer.StatusCode/100 != 2 {
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, 16<<10)) // what arrives is enough
 		answer.Body.Close()
@@ -161,6 +162,7 @@ func (n notes) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = json.Unmarshal(text, &reason) // the status is enough
 		note.answer = &ranged.Answer{Status: answer.StatusCode, Code: ranged.Clean(reason.Error),
 			Message: reason.Description, After: ranged.RetryAfter(answer.Header)}
+		note.clock = ranged.ClockAdvice(answer.Header)
 	}
 	return answer, err
 }
@@ -171,6 +173,7 @@ func (s *Source) explain(err error, n *note) error {
 		return err
 	}
 	text, _, _ := strings.Cut(s.secrets.Redact(err.Error()), ". See ")
+	advice := s.advice
 	_, none := errors.AsType[noMachine](err)
 	switch sent, _ := errors.AsType[*url.Error](err); {
 	case none:
@@ -179,13 +182,13 @@ func (s *Source) explain(err error, n *note) error {
 		if ranged.TransientStatus(n.answer.Status) || n.agent && restarting(n.answer.Status) {
 			return n.answer.Transient()
 		}
-		text = "asked for a token, " + n.answer.Error()
+		text, advice = "asked for a token, "+n.answer.Error(), cmp.Or(n.clock, advice)
 	case n.err != nil:
 		return ranged.TransportError(n.err)
 	case sent != nil:
 		return ranged.TransportError(sent)
 	}
-	return fmt.Errorf("no credentials: %s; %s", text, s.advice)
+	return fmt.Errorf("no credentials: %s; %s", text, advice)
 }
 
 // restarting reports whether a service of a machine answers so while it is being restarted or

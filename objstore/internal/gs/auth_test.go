@@ -2,9 +2,12 @@ package gs_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -12,13 +15,16 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/internal/gs"
@@ -160,6 +166,112 @@ func works(t *testing.T, s *gsserver.Server, store *gs.Store, asked *atomic.Int6
 	}
 }
 
+// childOf has the address of the server of a child of TestCertificate.
+const childOf = "SHARDTOOL_TEST_GS_CHILD"
+
+// x509Child puts and reads an object with the credentials of the environment. It trusts the server
+// by SSL_CERT_FILE, as the library's client does.
+func x509Child(at string) {
+	ctx := context.Background()
+	store, err := gs.New("bucket", "", gs.Options{Endpoint: at})
+	for _, name := range []string{"a", "b"} {
+		if err == nil {
+			_, err = objstore.Put(ctx, store, name, pattern(1000), objstore.Condition{})
+		}
+	}
+	if err == nil {
+		_, _, err = objstore.ReadAll(ctx, store, "b", 1<<20)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// TestCertificate is federated by an X.509 certificate, which the server of tokens sees in the
+// handshake and in the request. When the first token has been refused, that server is away for a
+// while. A server that does not know the certificate is an error that says so.
+func TestCertificate(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		t.Run(fmt.Sprint(known), func(t *testing.T) {
+			dir := t.TempDir()
+			key, err := rsa.GenerateKey(rand.Reader, 2048)
+			if err != nil {
+				t.Fatal(err)
+			}
+			template := x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+			der, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write := func(name string, text []byte) string {
+				path := filepath.Join(dir, name)
+				if err := os.WriteFile(path, text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return path
+			}
+			config, err := json.Marshal(map[string]any{"cert_configs": map[string]any{"workload": map[string]any{
+				"cert_path": write("cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+				"key_path":  write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+			}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			s := gsserver.Unstarted(t)
+			s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+			s.StartTLS()
+			s.Token = "marked-token-1"
+			asked, down := 0, 0
+			s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+				s.Mu.Lock()
+				defer s.Mu.Unlock()
+				if r.URL.Path != "/token" {
+					if r.Method == http.MethodPost && s.Objects["a"] != nil && asked == 1 && s.Token == "marked-token-1" {
+						s.Token, down = "marked-token-2", 3
+					}
+					return false
+				}
+				_ = r.ParseForm()
+				seen := r.TLS.PeerCertificates
+				want := fmt.Sprintf("[%q]", base64.StdEncoding.EncodeToString(der))
+				if len(seen) != 1 || !bytes.Equal(seen[0].Raw, der) || r.Form.Get("subject_token") != want {
+					t.Errorf("%d certificates, %v", len(seen), r.Form)
+				}
+				w.Header().Set("Content-Type", "application/json")
+				if down--; down >= 0 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return true
+				}
+				if !known {
+					w.WriteHeader(http.StatusBadRequest)
+					fmt.Fprint(w, `{"error": "invalid_grant", "error_description": "The certificate is not in the trust store."}`)
+					return true
+				}
+				asked++
+				fmt.Fprintf(w, `{"access_token": "marked-token-%d", "token_type": "Bearer", "expires_in": 3600, "issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}`, asked)
+				return true
+			})
+			identity(t, map[string]any{
+				"type": "external_account", "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q",
+				"subject_token_type": "urn:ietf:params:oauth:token-type:mtls", "token_url": s.URL + "/token",
+				"credential_source": map[string]any{"certificate": map[string]any{"certificate_config_location": write("config.json", config)}},
+			})
+			child := exec.Command(os.Args[0])
+			child.Env = append(os.Environ(), childOf+"="+s.URL,
+				"SSL_CERT_FILE="+write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+			out, err := child.CombinedOutput()
+			if known && (err != nil || asked != 2) {
+				t.Errorf("%d tokens, %v: %s", asked, err, out)
+			}
+			if !known && (err == nil || !bytes.Contains(out, []byte("no credentials: ")) || !bytes.Contains(out, []byte("not in the trust store"))) {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
 // TestMetadataServer takes the token of the machine's service account.
 func TestMetadataServer(t *testing.T) {
 	s, asked := secure(t)
@@ -237,6 +349,59 @@ func TestExpired(t *testing.T) {
 	}
 	if n := asked.Load() - before; n != 2 {
 		t.Errorf("%d tokens were asked for, want 2", n)
+	}
+}
+
+// TestClock has a clock that is 20 minutes off: the server of tokens refuses what this machine signs,
+// and the error says so. Tokens that nothing is signed for serve, whatever the clock says.
+func TestClock(t *testing.T) {
+	for off, want := range map[time.Duration]string{
+		20 * time.Minute: "20m0s behind the server's", -20 * time.Minute: "20m0s ahead of the server's", 0: "",
+	} {
+		t.Run(off.String(), func(t *testing.T) {
+			s, asked := secure(t)
+			give := s.Hook()
+			s.SetHook(func(w http.ResponseWriter, r *http.Request) bool {
+				now := time.Now().Add(off) // the server's clock
+				w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
+				if r.URL.Path == "/token" {
+					var claims struct{ Iat int64 }
+					_ = r.ParseForm()
+					if _, jwt, ok := strings.Cut(r.Form.Get("assertion"), "."); ok {
+						jwt, _, _ = strings.Cut(jwt, ".")
+						text, err := base64.RawURLEncoding.DecodeString(jwt)
+						if err != nil || json.Unmarshal(text, &claims) != nil {
+							t.Errorf("%s: %v", text, err)
+						}
+						if now.Sub(time.Unix(claims.Iat, 0)).Abs() > 10*time.Minute {
+							w.WriteHeader(http.StatusBadRequest)
+							fmt.Fprint(w, `{"error": "invalid_grant", "error_description": "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe. Check your iat and exp values in the JWT claim."}`)
+							return true
+						}
+					}
+				}
+				return give(w, r)
+			})
+			identity(t, account(t, s.URL+"/token"))
+			if want == "" {
+				works(t, s, open(t, s, "", named()), asked)
+				return
+			}
+			for op, err := range operations(t, open(t, s, "", named())) {
+				if err == nil || !strings.Contains(err.Error(), "400 invalid_grant") || !strings.HasSuffix(err.Error(), "this machine's clock is "+want+": set it") {
+					t.Errorf("%s: %v", op, err)
+				}
+			}
+			subject := filepath.Join(t.TempDir(), "subject")
+			if err := os.WriteFile(subject, []byte("token"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			identity(t, map[string]any{
+				"type": "external_account", "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q",
+				"subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "token_url": s.URL + "/token", "credential_source": map[string]any{"file": subject},
+			})
+			works(t, s, open(t, s, "", named()), asked)
+		})
 	}
 }
 

@@ -25,6 +25,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if at := os.Getenv(childOf); at != "" {
+		x509Child(at)
+		return
+	}
 	// The configuration of the machine must not affect the tests.
 	for name, value := range map[string]string{
 		"STORAGE_EMULATOR_HOST": "", "GOOGLE_APPLICATION_CREDENTIALS": "", "HOME": "/nonexistent", "GCE_METADATA_HOST": "127.0.0.1:1",

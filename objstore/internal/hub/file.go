@@ -107,7 +107,7 @@ func (s *store) Head(ctx context.Context, key string) (ranged.Meta, error) {
 		l.size = answer.ContentLength
 		f.link.Store(&l)
 	}
-	if err == nil && l.size < 0 { // the answer has no X-Linked-Size
+	if err == nil && l.size < 0 || ranged.NoHead(err) { // the answer has no X-Linked-Size
 		if answer, l, err = s.read(ctx, key, 0, 1); err == nil {
 			answer.Body.Close()
 		}

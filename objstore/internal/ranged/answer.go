@@ -42,6 +42,14 @@ func (a Answer) Error() string {
 	return text
 }
 
+// NoHead reports whether err is a refusal of a HEAD request by a server or a proxy that may answer a
+// GET. If it does not, its answer explains more, for it has a body.
+func NoHead(err error) bool {
+	a, _ := errors.AsType[Answer](err)
+	return a.Status == http.StatusForbidden || a.Status == http.StatusMethodNotAllowed ||
+		a.Status == http.StatusNotImplemented
+}
+
 // Transient returns the error of an answer after which a retry may succeed.
 func (a Answer) Transient() *Transient {
 	return &Transient{Err: a, After: a.After, Throttled: Throttling(a.Status), Answered: true}

@@ -170,6 +170,21 @@ func RetryAfter(header http.Header) time.Duration {
 	return 0
 }
 
+// ClockAdvice returns what to do about a refusal of a client whose clock is wrong, as the Date of the
+// answer shows, or "".
+func ClockAdvice(header http.Header) string {
+	date, err := http.ParseTime(header.Get("Date"))
+	ahead := time.Since(date).Round(time.Minute)
+	const close = 10 * time.Minute // Azure accepts 15 min, Google 10 min
+	switch {
+	case err != nil || ahead.Abs() < close:
+		return ""
+	case ahead < 0:
+		return fmt.Sprintf("this machine's clock is %v behind the server's: set it", -ahead)
+	}
+	return fmt.Sprintf("this machine's clock is %v ahead of the server's: set it", ahead)
+}
+
 // CheckBody checks the header of an answer to a request for n bytes from off on, and returns the
 // object's size. Content-Range must be the requested range, cut at the object's end. An answer
 // without it, as with status 200, must be the entire object, and no longer than what was requested.
