@@ -12,8 +12,8 @@ import (
 // ErrTooLarge reports an object that is larger than the caller allows.
 var ErrTooLarge = errors.New("object is larger than allowed")
 
-// ErrNoList reports a store that cannot list its objects. Objects whose names are known can still
-// be read.
+// ErrNoList reports a store that cannot list its objects, or does not let these credentials list
+// them. Objects whose names are known can still be read.
 var ErrNoList = errors.New("store cannot list its objects")
 
 // ErrArchived reports an object in an archive, whose bytes the store returns only after the object

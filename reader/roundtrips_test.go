@@ -3,6 +3,7 @@ package reader
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,6 +27,7 @@ import (
 	diskcache "github.com/shardtool/shardtool/objstore/cache"
 	httpstore "github.com/shardtool/shardtool/objstore/http"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
+	"github.com/shardtool/shardtool/reader/check"
 	"github.com/shardtool/shardtool/reader/order"
 )
 
@@ -39,6 +41,7 @@ type distant struct {
 	store *mem.Store
 	mu    sync.Mutex
 	asked map[string]int
+	down  int // after how many requests the server answers 503 alone; never if 0
 }
 
 func (d *distant) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -49,6 +52,11 @@ func (d *distant) RoundTrip(r *http.Request) (*http.Response, error) {
 		kind = r.Method + " " + kind
 	}
 	d.asked[kind]++
+	requests := 0
+	for _, n := range d.asked {
+		requests += n
+	}
+	down := d.down > 0 && requests > d.down
 	d.mu.Unlock()
 	select {
 	case <-time.After(trip):
@@ -56,6 +64,10 @@ func (d *distant) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, r.Context().Err()
 	}
 	w := httptest.NewRecorder()
+	if down {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return w.Result(), nil
+	}
 	data, info, err := objstore.ReadAll(r.Context(), d.store, name, 1<<40)
 	if err != nil {
 		http.NotFound(w, r)
@@ -262,5 +274,28 @@ func TestRoundTrips(t *testing.T) {
 				t.Errorf("%d round trips, %s; want %d, %s", trips, asked, c.trips, c.asked)
 			}
 		})
+	}
+}
+
+// TestVerifyOutage has a server that stops to answer while 200 shards are verified: that costs one
+// wait of a minute and short ones after it, not a minute for each shard, and nothing is called
+// damaged.
+func TestVerifyOutage(t *testing.T) {
+	near := build(t, mixed(1200), testset.Options{BlockSize: 2 << 10, ShardSize: 8 << 10})
+	if n := open(t, near, Options{}).NumShards(); n < 200 {
+		t.Fatalf("%d shards", n)
+	}
+	for _, deep := range []bool{false} {
+		far := &distant{store: near, down: 60}
+		var report *check.Report
+		trips, _ := far.counted(t, "", func(ctx context.Context, store objstore.Store) (err error) {
+			if report, err = check.Verify(ctx, store, check.Options{Deep: deep, Workers: 2}); err == nil {
+				return errors.New("no error")
+			}
+			return nil
+		})
+		if took := time.Duration(trips) * trip; took < time.Minute || took > 3*time.Minute || report.Damage() > 0 || report.Unread == 0 {
+			t.Errorf("deep %v: ended after %v, %d damaged, %d unread", deep, took, report.Damage(), report.Unread)
+		}
 	}
 }

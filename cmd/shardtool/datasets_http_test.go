@@ -35,8 +35,8 @@ func TestDatasetOverHTTP(t *testing.T) {
 	}
 	// What the server does not list is not said to be missing.
 	for want, args := range map[string][]string{
-		"store cannot list its objects":                                             {"layer", "ls", server.URL + "/src"},
-		"views and layers are not known, because the store cannot list its objects": {"inspect", server.URL + "/src"},
+		"store cannot list its objects": {"layer", "ls", server.URL + "/src"},
+		"views and layers are not known, because they cannot be listed: name one to read it (list views/ in ": {"inspect", server.URL + "/src"},
 	} {
 		if text, _ := exec.Command("shardtool", args...).CombinedOutput(); !strings.Contains(string(text), want) || strings.Contains(string(text), "has no layers") {
 			t.Errorf("%q: %s", args, text)

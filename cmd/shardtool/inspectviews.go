@@ -72,8 +72,8 @@ func printViews(ctx context.Context, w io.Writer, ds *reader.Dataset) error {
 	}
 	views, err := listViews(ctx, ds)
 	if errors.Is(err, objstore.ErrNoList) {
-		_, err = fmt.Fprintln(w,
-			"views and layers are not known, because the store cannot list its objects: name one to read it")
+		_, err = fmt.Fprintf(w,
+			"views and layers are not known, because they cannot be listed: name one to read it (%v)\n", err)
 	}
 	for _, v := range views {
 		text := fmt.Sprintf("%s (%s)", plural(v.Samples, "sample"), v.Kind)

@@ -26,7 +26,7 @@ func layerStore(ctx context.Context, command, dataset, layer string) (objstore.S
 func layersOf(ctx context.Context, command, dataset string, base objstore.Store,
 	elsewhere []string) (all []objstore.Store, names []string, err error) {
 	names, err = writer.Layers(ctx, base)
-	if errors.Is(err, objstore.ErrNoList) && (command != "layer ls" || len(elsewhere) > 0) {
+	if errors.Is(err, objstore.ErrNoList) && command == "layer ls" && len(elsewhere) > 0 {
 		err = nil
 	}
 	if err != nil {

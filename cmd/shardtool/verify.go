@@ -114,7 +114,9 @@ func verifyError(store objstore.Store, r *check.Report, ended error) error {
 // compareLayers adds to the report which layers do not fit, lack removals, or have other samples.
 func (f *verifyFlags) compareLayers(ctx context.Context, arg string, base objstore.Store, report *check.Report) error {
 	found, err := inspectLayers(ctx, "verify", arg, base, nil)
-	if err != nil {
+	if errors.Is(err, objstore.ErrNoList) {
+		report.Notes = append(report.Notes, "layers were not looked for: "+err.Error())
+	} else if err != nil {
 		return err
 	}
 	for _, l := range found {

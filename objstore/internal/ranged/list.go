@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/http"
 	"strings"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -47,7 +48,7 @@ func (r *Reader) list(ctx context.Context, below, prefix string, check func(name
 			return err
 		})
 		if err != nil {
-			return err
+			return noList(err)
 		}
 		for _, info := range page {
 			key := info.Name
@@ -78,4 +79,20 @@ func (r *Reader) list(ctx context.Context, below, prefix string, check func(name
 		}
 		token = next
 	}
+}
+
+// refusedList is the refusal of a list. It matches [objstore.ErrNoList], because objects whose names
+// are known may be read without the right to list.
+type refusedList struct{ error }
+
+func (e *refusedList) Is(target error) bool { return target == objstore.ErrNoList }
+func (e *refusedList) Unwrap() error        { return e.error }
+
+func noList(err error) error {
+	a, _ := errors.AsType[Answer](err)
+	if _, again := errors.AsType[*Transient](err); !again &&
+		(a.Status == http.StatusForbidden || a.Status == http.StatusUnauthorized) {
+		return &refusedList{err}
+	}
+	return err
 }

@@ -112,8 +112,9 @@ func (v *visit) identify(ctx context.Context) {
 
 func (v *visit) list(ctx context.Context) {
 	for info, err := range v.store.List(ctx, "") {
+		e, _ := errors.AsType[*objstore.Error](err)
 		switch {
-		case errors.Is(err, objstore.ErrNoList):
+		case e != nil && e.Err == objstore.ErrNoList: // and not a missing right
 			v.checked("list", Skipped, "this kind of store has no lists", nil)
 		case err != nil:
 			v.checked("list", Failed, "",
