@@ -21,7 +21,7 @@ from order_check import attempt, main
 
 
 def parts_of(c):
-    return split_by_cost([int(x) for x in c["costs"]], c["real"], c["world_size"], c["group"])
+    return split_by_cost([int(x) for x in c["costs"]], c["real"], c["world_size"], c["group"], c.get("micro_batches", 1))
 
 
 # ---- Vectors ----
@@ -54,7 +54,7 @@ def answer_case(c):
         if batch is None:
             break
         place = batch[2:4]
-        parts = split_by_cost([costs[n] for n in batch.samples], batch.real, step["world_size"], step["group"])
+        parts = split_by_cost([costs[n] for n in batch.samples], batch.real, step["world_size"], step["group"], step["micro_batches"])
         batches.append({"next": place, "ranks": [[[k, batch.samples[k]] for k in part] for part in parts]})
     return {"batches": batches}
 

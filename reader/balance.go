@@ -27,12 +27,31 @@ type Balance struct {
 	World int    `json:"world_size"`
 	Group int    `json:"cost_group"` // ranks that share their entries
 	Steps uint64 `json:"steps"`
-	// Without is for ranks that get consecutive entries, as they do without costs, and With is for the
-	// ranks of the run. No division comes below Bound: the rank that has the costliest entry has at
-	// least the cheapest ones beside it.
+	Division
+	// MicroBatches is the same of the micro-batches of all ranks; nil where a rank has one.
+	MicroBatches *MicroBalance `json:"micro_batches,omitempty"`
+}
+
+// Division is how costs are divided among ranks, or among micro-batches. Without is for ones that
+// get consecutive entries, as they do without costs, and With is for those of the run. No division
+// comes below Bound: the one that has the costliest entry has at least the cheapest ones beside it.
+type Division struct {
 	Without Spread `json:"without"`
 	With    Spread `json:"with"`
 	Bound   Spread `json:"bound"`
+}
+
+// MicroBalance is how costs are divided among micro-batches, Count of each rank.
+type MicroBalance struct {
+	Count int `json:"count"`
+	Division
+}
+
+// mean turns sums over steps into means.
+func (d *Division) mean(steps uint64) {
+	for _, s := range []*Spread{&d.Without, &d.With, &d.Bound} {
+		s.Mean /= float64(max(steps, 1))
+	}
 }
 
 // Balance measures the balance of the steps of an epoch, from where the run begins, or of fewer
@@ -41,7 +60,7 @@ func (r *Run) Balance(ctx context.Context, globalBatch, world int, most uint64) 
 	if r.costs == nil {
 		return nil, nil
 	}
-	group, err := r.costs.ranks(world)
+	group, err := r.costs.ranks(world, globalBatch)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +76,9 @@ func (r *Run) Balance(ctx context.Context, globalBatch, world int, most uint64) 
 		c.Until(r.end)
 	}
 	out := &Balance{Cost: r.costs.expr.Text, World: world, Group: group}
+	if r.costs.micro > 1 {
+		out.MicroBatches = &MicroBalance{Count: r.costs.micro}
+	}
 	var refs []order.Ref
 	for done := uint64(0); done < min(most, epoch); done += uint64(globalBatch) {
 		if ctx.Err() != nil {
@@ -74,8 +96,9 @@ func (r *Run) Balance(ctx context.Context, globalBatch, world int, most uint64) 
 			return nil, err
 		}
 	}
-	for _, s := range []*Spread{&out.Without, &out.With, &out.Bound} {
-		s.Mean /= float64(max(out.Steps, 1))
+	out.mean(out.Steps)
+	if out.MicroBatches != nil {
+		out.MicroBatches.mean(out.Steps)
 	}
 	return out, nil
 }
@@ -90,25 +113,57 @@ func (r *Run) weigh(out *Balance, refs []order.Ref, b *order.Batch, world, group
 	if _, err := r.costs.deal(&d, refs, b, b.Cuts, 1, 0, 1); err != nil { // for the costs of all entries
 		return err
 	}
-	var all cost.Sum
-	with, without := make([]cost.Sum, world), make([]cost.Sum, world)
-	rank := 0
-	for i, x := range d.spent {
-		for uint64(i) >= order.Share(uint64(b.Global), rank+1, world) {
-			rank++
-		}
-		all.Add(x)
-		with[ranks[i]].Add(x)
-		without[rank].Add(x)
-	}
-	mean := all.Float() / float64(world)
-	if mean == 0 {
+	if !out.Division.add(d.spent, ranks, group, world) {
 		return nil
 	}
+	out.Steps++
+	if m := out.MicroBatches; m != nil {
+		m.add(d.spent, microOf(&d, ranks, world, m.Count), group*m.Count, world*m.Count)
+	}
+	return nil
+}
+
+// microOf returns the micro-batch of each entry of a batch, of k of each rank, counted rank by rank.
+func microOf(d *dealing, ranks []int32, world, k int) []int32 {
+	own := make([][]int, world)
+	for i, rank := range ranks {
+		own[rank] = append(own[rank], i)
+	}
+	out := make([]int32, len(ranks))
+	var parts divider
+	for rank, places := range own {
+		for _, i := range places {
+			parts.add(d.spent[i], i >= d.real)
+		}
+		for i, m := range parts.divide(len(ranks), rank, world, k) {
+			out[places[i]] = int32(rank*k) + m
+		}
+	}
+	return out
+}
+
+// add adds a batch: the costs of its entries, and which of all parts has each. group is how many
+// parts share their entries. It reports whether anything has a cost.
+func (d *Division) add(spent []uint64, parts []int32, group, all int) bool {
+	var sum cost.Sum
+	with, without := make([]cost.Sum, all), make([]cost.Sum, all)
+	part := 0
+	for i, x := range spent {
+		for uint64(i) >= order.Share(uint64(len(spent)), part+1, all) {
+			part++
+		}
+		sum.Add(x)
+		with[parts[i]].Add(x)
+		without[part].Add(x)
+	}
+	mean := sum.Float() / float64(all)
+	if mean == 0 {
+		return false
+	}
 	bound := 1.
-	for first := 0; first < world; first += group {
-		from, to := order.Share(uint64(b.Global), first, world), order.Share(uint64(b.Global), first+group, world)
-		if part := d.spent[from:to]; len(part) > 0 {
+	for first := 0; first < all; first += group {
+		from, to := order.Share(uint64(len(spent)), first, all), order.Share(uint64(len(spent)), first+group, all)
+		if part := spent[from:to]; len(part) > 0 {
 			rest := float64((to - from) / uint64(group))
 			var sum cost.Sum
 			for _, x := range part {
@@ -118,9 +173,8 @@ func (r *Run) weigh(out *Balance, refs []order.Ref, b *order.Batch, world, group
 			bound = max(bound, sum.Float()/float64(group)/mean, least/cost.One/mean)
 		}
 	}
-	out.Steps++
-	out.With.add(slices.MaxFunc(with, cost.Sum.Compare).Float() / mean)
-	out.Without.add(slices.MaxFunc(without, cost.Sum.Compare).Float() / mean)
-	out.Bound.add(bound)
-	return nil
+	d.With.add(slices.MaxFunc(with, cost.Sum.Compare).Float() / mean)
+	d.Without.add(slices.MaxFunc(without, cost.Sum.Compare).Float() / mean)
+	d.Bound.add(bound)
+	return true
 }

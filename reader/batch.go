@@ -2,6 +2,7 @@ package reader
 
 import (
 	"context"
+	"sort"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/figures/stats"
@@ -198,6 +199,22 @@ func (b *Batch) Entry(i int) int {
 		return b.First + i
 	}
 	return b.draft.Info.Entry(i)
+}
+
+// MicroBatch returns where micro-batch i of this rank's part begins in Samples or Rows, or in the
+// units where Units counts them. It ends where the next one begins: i may be
+// StreamOptions.MicroBatches, for the end of the last one. It is valid until Release.
+func (b *Batch) MicroBatch(i int) int {
+	k := 1
+	if b.run.costs != nil {
+		k = b.run.costs.micro
+	}
+	first, bins := b.s.split.Rank*k, b.s.split.World*k
+	place := int(order.Share(uint64(b.Global), first+i, bins) - order.Share(uint64(b.Global), first, bins))
+	if b.held.Units() > 0 {
+		return place
+	}
+	return sort.Search(b.Len(), func(n int) bool { return b.Place(n) >= place })
 }
 
 // Ref returns the number, epoch, draw and source of sample or row i, and whether it is padding.

@@ -21,10 +21,14 @@ import (
 type costs struct {
 	expr  *cost.Expr
 	group int        // ranks that share their entries; 0: all
+	micro int        // micro-batches of a rank, at least 1
 	of    [][]uint64 // by source and number of the sample; nil where the length of a piece is the only value
 	has   []bool     // by source: whether its costs are known; a source without weight may have none
 	sum   [sha256.Size]byte
 }
+
+// maxMicroBatches is the most micro-batches of a rank.
+const maxMicroBatches = 1 << 12
 
 // CostError reports samples without a cost: their data set has not all attributes of the
 // expression, or their values make a cost below 0, or one of 2^47 or more.
@@ -46,8 +50,14 @@ func (e *CostError) Is(target error) bool { return target == ErrOptions }
 // useCosts reads the costs that the spec asks for.
 func (r *Run) useCosts(ctx context.Context, s *Spec, p Planning) error {
 	switch {
-	case s.Cost == "" && s.CostGroup == 0:
+	case s.Cost == "" && s.CostGroup == 0 && s.MicroBatches == 0:
 		return nil
+	case s.MicroBatches < 0 || s.MicroBatches > maxMicroBatches:
+		return optionsError{fmt.Errorf("%d micro-batches: give 1 to %d, or 0 for one", s.MicroBatches, maxMicroBatches)}
+	case s.Cost == "" && s.MicroBatches == 1:
+		return nil
+	case s.Cost == "" && s.MicroBatches > 0:
+		return optionsError{fmt.Errorf("%d micro-batches whose costs are balanced, and no cost: give one", s.MicroBatches)}
 	case s.Cost == "":
 		return optionsError{fmt.Errorf("groups of %d ranks that balance costs, and no cost: give one", s.CostGroup)}
 	case s.CostGroup < 0:
@@ -57,7 +67,8 @@ func (r *Run) useCosts(ctx context.Context, s *Spec, p Planning) error {
 	if err != nil {
 		return optionsError{err}
 	}
-	c := &costs{expr: expr, group: s.CostGroup, of: make([][]uint64, len(r.inputs)), has: make([]bool, len(r.inputs))}
+	c := &costs{expr: expr, group: s.CostGroup, micro: max(s.MicroBatches, 1),
+		of: make([][]uint64, len(r.inputs)), has: make([]bool, len(r.inputs))}
 	sum := sha256.New()
 	for i, in := range r.inputs {
 		if in.Dataset == nil || in.share == 0 && r.info().Units.Kind != "" {
@@ -114,10 +125,16 @@ func (c *costs) bytes() (n int64) {
 	return n
 }
 
-// ranks returns how many of some ranks share their entries: 1 without costs.
-func (c *costs) ranks(world int) (int, error) {
+// ranks returns how many of some ranks share their entries: 1 without costs. global is the size of
+// their batches, or 0 for any.
+func (c *costs) ranks(world, global int) (int, error) {
 	switch {
-	case c == nil || world == 1:
+	case c == nil:
+		return 1, nil
+	case global > 0 && c.micro > 1 && global/c.micro < world:
+		return 0, optionsError{fmt.Errorf("%d micro-batches of each of %d ranks, of a batch of %d: some would be empty: "+
+			"give fewer, or a larger batch", c.micro, world, global)}
+	case world == 1:
 		return 1, nil
 	case c.group == 0:
 		return world, nil

@@ -46,6 +46,7 @@ type (
 		GlobalBatch int `json:"global_batch"`
 		World       int `json:"world_size"`
 		Group       int `json:"group"`
+		Micro       int `json:"micro_batches"`
 	}
 	costAnswer struct {
 		Batches []costBatch `json:"batches"`
@@ -86,7 +87,11 @@ func randomCosts(t *testing.T, r *rand.Rand) (costCase, *order.Plan) {
 	c.Epoch, c.Position = uint64(r.IntN(3)), r.Uint64N(total+1)
 	for range 1 + r.IntN(8) {
 		group := 1 + r.IntN(6)
-		c.Steps = append(c.Steps, costStep{1 + r.IntN(40), group * (1 + r.IntN(3)), group})
+		step := costStep{1 + r.IntN(40), group * (1 + r.IntN(3)), group, 1}
+		if most := step.GlobalBatch / step.World; most > 1 && r.IntN(3) > 0 {
+			step.Micro = 1 + r.IntN(min(most, 5))
+		}
+		c.Steps = append(c.Steps, step)
 	}
 	c.ShardFirst = append(c.ShardFirst, len(c.Blocks))
 	return c, plan
@@ -98,7 +103,7 @@ func (c *costCase) costs(t *testing.T) *costs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &costs{expr: e, of: [][]uint64{nil}}
+	out := &costs{expr: e, of: [][]uint64{nil}, micro: 1}
 	for _, v := range c.Values {
 		values := map[string]int64{"a": v[0], "b": v[1]}
 		var given []int64
@@ -152,7 +157,7 @@ func (s *spanRules) check(t *testing.T, refs []order.Ref, b *order.Batch) {
 }
 
 // TestCostsReference compares 200 random orders, dealt out by random costs to changing numbers of
-// ranks, with the second implementation.
+// ranks and micro-batches, with the second implementation.
 func TestCostsReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
 	var cases []costCase
@@ -162,21 +167,21 @@ func TestCostsReference(t *testing.T) {
 		cases, plans = append(cases, c), append(plans, plan)
 	}
 	answers := programs.Answers[costAnswer](t, "../python/cost_check.py", cases)
-	batches := 0
+	batches, divided := 0, 0
 	for i := range cases {
 		c := &cases[i]
 		batches += len(answers[i].Batches)
 		of := c.costs(t)
 		epoch, position := c.Epoch, c.Position
 		for k, step := range c.Steps {
-			of.group = step.Group
+			of.group, of.micro = step.Group, step.Micro
 			run := &Run{inputs: []*input{{}}, costs: of}
 			for rank := range step.World {
 				cursor, err := plans[i].Seek(epoch, position)
 				if err != nil {
 					t.Fatal(err)
 				}
-				d, err := run.deals(cursor, step.World)
+				d, err := run.deals(cursor, order.Split{GlobalBatch: step.GlobalBatch, World: step.World})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -192,6 +197,7 @@ func TestCostsReference(t *testing.T) {
 				}
 				(&spanRules{open: map[uint64]order.Span{}}).check(t, refs, &b)
 				want := answers[i].Batches[k]
+				divided += step.Micro - 1
 				got := [][2]uint64{}
 				for n := range refs {
 					got = append(got, [2]uint64{uint64(b.Entry(n)), refs[n].Number})
@@ -206,8 +212,8 @@ func TestCostsReference(t *testing.T) {
 			epoch, position = answers[i].Batches[k].Next[0], answers[i].Batches[k].Next[1]
 		}
 	}
-	if batches < 500 {
-		t.Errorf("%d batches were compared", batches)
+	if batches < 500 || divided < 500 {
+		t.Errorf("%d batches were compared, with %d micro-batches more than ranks have parts", batches, divided)
 	}
 }
 
@@ -218,13 +224,13 @@ func TestCostsWalk(t *testing.T) {
 	for i := range 60 {
 		c, plan := randomCosts(t, r)
 		of, step := c.costs(t), c.Steps[0]
-		of.group = step.Group
+		of.group, of.micro = step.Group, step.Micro
 		run := &Run{inputs: []*input{{}}, costs: of}
 		ranks, rules := make([]batches, step.World), make([]spanRules, step.World)
 		for rank := range ranks {
 			cursor, err := plan.Seek(0, 0)
 			if err == nil {
-				ranks[rank], err = run.deals(cursor, step.World)
+				ranks[rank], err = run.deals(cursor, order.Split{GlobalBatch: step.GlobalBatch, World: step.World})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -275,20 +281,25 @@ func lengthOf(key string) (int64, bool) {
 }
 
 // TestCostsBalance: text with lognormal lengths, 8 ranks of 8 samples. Without costs the costliest
-// rank has 1.7 times the mean, with them it is within 1.05 of the bound.
+// rank has 1.7 times the mean, with them it is within 1.05 of the bound. So are micro-batches.
 func TestCostsBalance(t *testing.T) {
 	set := newStreamed(t, mem.New(), mixed(4000), testset.Options{BlockSize: 20_000, ShardSize: 400_000, Integer: lengthOf})
 	for _, c := range []struct {
 		cost                 string
 		world, global, group int
+		micro                int
 		without              float64
 	}{
-		{"tokens", 8, 64, 0, 1.5},
-		{"tokens", 8, 64, 4, 1.5},
-		{"tokens", 8, 256, 0, 1.2},
-		{"tokens + 0.0005*tokens^2", 8, 64, 0, 1.7},
+		{"tokens", 8, 64, 0, 0, 1.5},
+		{"tokens", 8, 64, 4, 0, 1.5},
+		{"tokens", 8, 256, 0, 0, 1.2},
+		{"tokens + 0.0005*tokens^2", 8, 64, 0, 0, 1.7},
+		{"tokens", 8, 256, 0, 4, 1.2},
+		{"tokens", 8, 256, 4, 4, 1.2},
+		{"tokens", 8, 512, 0, 16, 1.1},
+		{"tokens", 8, 64, 0, 8, 1.5},
 	} {
-		s := set.stream(t, StreamOptions{Shuffle: true, Seed: 3, Cost: c.cost, CostGroup: c.group, GlobalBatch: c.global})
+		s := set.stream(t, StreamOptions{Shuffle: true, Seed: 3, Cost: c.cost, CostGroup: c.group, GlobalBatch: c.global, MicroBatches: c.micro})
 		b, err := s.run.Load().Balance(t.Context(), c.global, c.world, 1<<20)
 		if err != nil {
 			t.Fatal(err)
@@ -296,6 +307,14 @@ func TestCostsBalance(t *testing.T) {
 		t.Logf("%+v: %+v", c, *b)
 		if most := 1.05; b.Steps != uint64((4000+c.global-1)/c.global) || b.Without.Mean < c.without || b.With.Mean > most*b.Bound.Mean || b.With.Most > 1.2*b.Bound.Most {
 			t.Errorf("%+v: %+v", c, *b)
+		}
+		m := b.MicroBatches
+		if m == nil && c.micro == 0 {
+			continue
+		}
+		t.Logf("of micro-batches: %+v", *m)
+		if m.Count != c.micro || m.Without.Mean < c.without || m.With.Mean > 1.05*m.Bound.Mean || m.With.Most > 1.2*m.Bound.Most {
+			t.Errorf("%+v: of micro-batches: %+v", c, *m)
 		}
 	}
 }
@@ -321,6 +340,10 @@ func TestCostsRefused(t *testing.T) {
 		{whole, StreamOptions{Cost: "tokens", CostGroup: 3, World: 8}, "8 ranks are no whole number"},
 		{whole, StreamOptions{Cost: "tokens", CostGroup: -1}, "groups of -1"},
 		{whole, StreamOptions{CostGroup: 2, World: 8}, "no cost: give one"},
+		{whole, StreamOptions{MicroBatches: 2, World: 8}, "2 micro-batches whose costs are balanced, and no cost: give one"},
+		{whole, StreamOptions{Cost: "tokens", MicroBatches: -1}, "-1 micro-batches: give 1 to 4096"},
+		{whole, StreamOptions{Cost: "tokens", MicroBatches: 4097}, "4097 micro-batches: give 1 to 4096"},
+		{whole, StreamOptions{Cost: "tokens", MicroBatches: 5, World: 8, GlobalBatch: 39}, "5 micro-batches of each of 8 ranks, of a batch of 39: some would be empty"},
 	} {
 		s, err := c.set.Stream(t.Context(), c.o)
 		if err == nil {
@@ -350,7 +373,7 @@ func TestCostsKept(t *testing.T) {
 
 // TestCostsDelivered compares every byte that ranks with costs deliver with a stream of one rank,
 // under every tail, also where memory is scarce. Removed samples are holes that keep their cost:
-// the others stay where they are.
+// the others stay where they are, also in their micro-batches.
 func TestCostsDelivered(t *testing.T) {
 	watch(t)
 	whole := newStreamed(t, mem.New(), mixed(300), testset.Options{BlockSize: 4000, ShardSize: 40_000, Integer: lengthOf})
@@ -360,7 +383,7 @@ func TestCostsDelivered(t *testing.T) {
 		o := StreamOptions{Shuffle: true, Seed: 5, Tail: tail, Epochs: 2, GlobalBatch: 36, Order: OrderOptions{Lanes: 6, Delay: 3}, Hold: 100}
 		o.Tuning.Memory = []int64{0, 1 << 20}[i%2]
 		one := whole.stream(t, o)
-		o.World, o.Cost, o.CostGroup = 6, "0.01*tokens^2", []int{0, 3}[i/2]
+		o.World, o.Cost, o.CostGroup, o.MicroBatches = 6, "0.01*tokens^2", []int{0, 3}[i/2], []int{0, 2, 4, 6}[i]
 		var ranks, left []*Stream
 		for o.Rank = range o.World {
 			ranks, left = append(ranks, whole.stream(t, o)), append(left, less.stream(t, o))
@@ -384,6 +407,9 @@ func TestCostsDelivered(t *testing.T) {
 					t.Fatal(err)
 				}
 				came += got.Len()
+				for m := range o.MicroBatches {
+					checkMicro(t, got, part, m, want.Len(), r*o.MicroBatches+m, o.World*o.MicroBatches, removed)
+				}
 				kept := 0
 				for n := range got.Samples {
 					a, b := &got.Samples[n], &want.Samples[got.Entry(n)]
@@ -414,6 +440,37 @@ func TestCostsDelivered(t *testing.T) {
 				t.Fatalf("%s: a rank goes on: %v", tail, err)
 			}
 		}
+	}
+}
+
+// checkMicro checks micro-batch m of a rank's batch, the bin-th of all: how many entries it has, that
+// they have the order of the batch with padding last, and that those that were not removed are the
+// ones of the batch with holes.
+func checkMicro(t *testing.T, whole, holed *Batch, m, global, bin, bins int, removed []uint64) {
+	t.Helper()
+	from, to := whole.MicroBatch(m), whole.MicroBatch(m+1)
+	if n := int(order.Share(uint64(global), bin+1, bins) - order.Share(uint64(global), bin, bins)); to-from != n {
+		t.Fatalf("micro-batch %d of %d has %d samples, want %d", bin, bins, to-from, n)
+	}
+	var left []uint64
+	for i := from; i < to; i++ {
+		a := &whole.Samples[i]
+		if i > from {
+			before := &whole.Samples[i-1]
+			if before.Padding && !a.Padding || before.Padding == a.Padding && whole.Entry(i-1) >= whole.Entry(i) {
+				t.Fatalf("micro-batch %d of %d has entry %d after %d", bin, bins, whole.Entry(i), whole.Entry(i-1))
+			}
+		}
+		if !slices.Contains(removed, a.Number) {
+			left = append(left, a.Number)
+		}
+	}
+	var got []uint64
+	for i := holed.MicroBatch(m); i < holed.MicroBatch(m+1); i++ {
+		got = append(got, holed.Samples[i].Number)
+	}
+	if !slices.Equal(got, left) {
+		t.Fatalf("micro-batch %d of %d has samples %d beside holes, want %d", bin, bins, got, left)
 	}
 }
 

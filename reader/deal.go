@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 type dealing struct {
 	dealer cost.Dealer
 	spent  []uint64 // by entry
+	real   int      // entries before the padding
 	counts []int
 	ranks  []int32 // by entry
 }
@@ -21,8 +23,7 @@ type dealing struct {
 // the group.
 func (c *costs) deal(d *dealing, refs []order.Ref, b *order.Batch, cuts []order.Cut, world, first,
 	group int) ([]int32, error) {
-	d.spent, d.counts = d.spent[:0], d.counts[:0]
-	real := 0
+	d.spent, d.real = d.spent[:0], 0
 	for i := range refs {
 		r := &refs[i]
 		begins := cuts == nil || i == 0 || cuts[i].Unit != cuts[i-1].Unit
@@ -32,8 +33,8 @@ func (c *costs) deal(d *dealing, refs []order.Ref, b *order.Batch, cuts []order.
 		if r.Padding { // it is at the end
 			continue
 		}
-		real = len(d.spent)
-		spent := &d.spent[real-1]
+		d.real = len(d.spent)
+		spent := &d.spent[d.real-1]
 		if cuts == nil {
 			*spent = c.of[r.Source][r.Number]
 			continue
@@ -48,12 +49,48 @@ func (c *costs) deal(d *dealing, refs []order.Ref, b *order.Batch, cuts []order.
 				b.Position, err)}
 		}
 	}
-	listed := uint64(b.Global)
-	for rank := first; rank < first+group; rank++ {
-		d.counts = append(d.counts, int(order.Share(listed, rank+1, world)-order.Share(listed, rank, world)))
-	}
-	d.ranks = d.dealer.Deal(d.ranks[:0], d.spent, real, d.counts)
+	d.counts = shares(d.counts[:0], b.Global, first, first+group, world)
+	d.ranks = d.dealer.Deal(d.ranks[:0], d.spent, d.real, d.counts)
 	return d.ranks, nil
+}
+
+// shares appends how many entries of a batch each of some of all parts has, of equal ones.
+func shares(dst []int, global, from, to, all int) []int {
+	for part := from; part < to; part++ {
+		dst = append(dst, int(order.Share(uint64(global), part+1, all)-order.Share(uint64(global), part, all)))
+	}
+	return dst
+}
+
+// divider divides the part of a rank into its micro-batches.
+type divider struct {
+	dealer         cost.Dealer
+	spent          []uint64 // by entry of the rank
+	real           int      // entries before the padding
+	counts         []int
+	micro, padding []int32 // by entry
+}
+
+// add adds the next entry of the rank, place by place. Padding comes last.
+func (d *divider) add(spent uint64, padding bool) {
+	if d.spent = append(d.spent, spent); !padding {
+		d.real = len(d.spent)
+	}
+}
+
+// divide returns the micro-batch of each entry that was added, of k of a rank. Padding stays at the
+// end of the rank.
+func (d *divider) divide(global, rank, world, k int) []int32 {
+	d.counts, d.padding = shares(d.counts[:0], global, rank*k, (rank+1)*k, world*k), d.padding[:0]
+	left := d.real
+	for m, all := range d.counts {
+		d.counts[m] = min(all, left)
+		left -= d.counts[m]
+		d.padding = append(d.padding, slices.Repeat([]int32{int32(m)}, all-d.counts[m])...)
+	}
+	d.micro = append(d.dealer.Deal(d.micro[:0], d.spent[:d.real], d.real, d.counts), d.padding...)
+	d.spent, d.real = d.spent[:0], 0
+	return d.micro
 }
 
 // piece returns the cost of a sample in a unit, or of a piece of it.
@@ -71,8 +108,10 @@ type dealer struct {
 	costs *costs
 	slots []slots // by source
 	dealing
+	parts          divider
+	number         uint64      // of the batch
 	list           []order.Ref // of the group
-	before         []int32     // references of the rank before each reference of the group
+	own            []entry
 	entries        []uint32
 	cuts           []order.Cut
 	opened, closed []order.Span
@@ -88,14 +127,28 @@ type slots struct {
 type slot struct {
 	order.Span
 	own    uint64 // the rank's serial number; 0 until it needs the span
+	used   use    // the rank's last one
 	closed bool
+}
+
+// use is the number of a batch, and the place after a reference of the rank in it.
+type use struct {
+	batch uint64
+	after int
+}
+
+// entry is an entry of the rank: its place in the group's part, its references there, and its
+// micro-batch.
+type entry struct {
+	place, from, to int
+	micro           int32
 }
 
 // deals returns a cursor that deals the batches of another one out to ranks, or the other one if
 // there is nothing to deal.
-func (r *Run) deals(of batches, world int) (batches, error) {
-	group, err := r.costs.ranks(world)
-	if err != nil || group == 1 {
+func (r *Run) deals(of batches, s order.Split) (batches, error) {
+	group, err := r.costs.ranks(s.World, s.GlobalBatch)
+	if err != nil || group == 1 && (r.costs == nil || r.costs.micro == 1) {
 		return of, err
 	}
 	d := &dealer{batches: of, costs: r.costs, slots: make([]slots, len(r.inputs))}
@@ -107,7 +160,7 @@ func (r *Run) deals(of batches, world int) (batches, error) {
 
 // NextBatch implements batches.
 func (d *dealer) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.Batch, error) {
-	group, err := d.costs.ranks(s.World)
+	group, err := d.costs.ranks(s.World, 0)
 	if err != nil {
 		return dst, order.Batch{}, err
 	}
@@ -127,40 +180,63 @@ func (d *dealer) NextBatch(dst []order.Ref, s order.Split) ([]order.Ref, order.B
 		of := &d.slots[b.Opened[i].Source]
 		of.open = append(of.open, slot{Span: b.Opened[i]})
 	}
-	dst = d.take(dst, &b, ranks, int32(rank-first))
+	d.find(&b, ranks, int32(rank-first))
+	d.divide(b.Global, rank, world)
+	dst = d.take(dst, &b)
 	d.close(&b)
 	return dst, b, nil
 }
 
-// take appends the references of a rank, of those listed for its group.
-func (d *dealer) take(dst []order.Ref, b *order.Batch, ranks []int32, rank int32) []order.Ref {
-	from := len(dst)
-	d.before, d.entries, d.cuts, d.opened = d.before[:0], d.entries[:0], d.cuts[:0], d.opened[:0]
-	entry := -1 // of the group
+// find finds the entries of a rank, of those listed for its group.
+func (d *dealer) find(b *order.Batch, ranks []int32, rank int32) {
+	d.own = d.own[:0]
+	at := -1
 	for i := range d.list {
-		begins := b.Cuts == nil || i == 0 || b.Cuts[i].Unit != b.Cuts[i-1].Unit
-		if begins {
-			entry++
+		if begins := b.Cuts == nil || i == 0 || b.Cuts[i].Unit != b.Cuts[i-1].Unit; begins {
+			if at++; ranks[at] == rank {
+				d.own = append(d.own, entry{at, i, i, 0})
+			}
 		}
-		d.before = append(d.before, int32(len(dst)-from))
-		if ranks[entry] != rank {
-			continue
+		if ranks[at] == rank {
+			d.own[len(d.own)-1].to++
 		}
-		if begins {
-			d.entries = append(d.entries, uint32(b.First+entry))
-		}
-		if b.Cuts != nil {
-			cut := b.Cuts[i]
-			cut.Unit = uint32(len(d.entries) - 1)
-			d.cuts = append(d.cuts, cut)
-		}
-		r := d.list[i]
-		if !r.Padding {
-			r.Slot = d.open(&r, len(dst)-from)
-		}
-		dst = append(dst, r)
 	}
-	d.before = append(d.before, int32(len(dst)-from))
+}
+
+// divide puts the entries of the rank in the order of its micro-batches.
+func (d *dealer) divide(global, rank, world int) {
+	k := d.costs.micro
+	if k == 1 {
+		return
+	}
+	for _, e := range d.own {
+		d.parts.add(d.spent[e.place], e.place >= d.real)
+	}
+	for i, m := range d.parts.divide(global, rank, world, k) {
+		d.own[i].micro = m
+	}
+	slices.SortStableFunc(d.own, func(a, b entry) int { return cmp.Compare(a.micro, b.micro) })
+}
+
+// take appends the references of the rank.
+func (d *dealer) take(dst []order.Ref, b *order.Batch) []order.Ref {
+	from := len(dst)
+	d.entries, d.cuts, d.opened = d.entries[:0], d.cuts[:0], d.opened[:0]
+	for unit, e := range d.own {
+		d.entries = append(d.entries, uint32(b.First+e.place))
+		for i := e.from; i < e.to; i++ {
+			if b.Cuts != nil {
+				cut := b.Cuts[i]
+				cut.Unit = uint32(unit)
+				d.cuts = append(d.cuts, cut)
+			}
+			r := d.list[i]
+			if !r.Padding {
+				r.Slot = d.open(&r, len(dst)-from)
+			}
+			dst = append(dst, r)
+		}
+	}
 	if b.Cuts != nil {
 		b.Cuts = d.cuts
 	}
@@ -170,7 +246,8 @@ func (d *dealer) take(dst []order.Ref, b *order.Batch, ranks []int32, rank int32
 	return dst
 }
 
-// open returns the rank's serial number of the span of a reference, which it opens if need be.
+// open returns the rank's serial number of the span of the reference at a place, which it opens if
+// need be.
 func (d *dealer) open(r *order.Ref, place int) uint64 {
 	of := &d.slots[r.Source]
 	at := &of.open[r.Slot-of.first]
@@ -181,10 +258,12 @@ func (d *dealer) open(r *order.Ref, place int) uint64 {
 		span.Slot, span.Place = at.own, place
 		d.opened = append(d.opened, span)
 	}
+	at.used = use{d.number, place + 1}
 	return at.own
 }
 
-// close closes the spans that the group closes, if the rank has opened them.
+// close closes the spans that the group closes, if the rank has opened them: after its last
+// reference to them in this batch.
 func (d *dealer) close(b *order.Batch) {
 	d.closed = d.closed[:0]
 	for i := range b.Closed {
@@ -192,8 +271,10 @@ func (d *dealer) close(b *order.Batch) {
 		of := &d.slots[span.Source]
 		at := &of.open[span.Slot-of.first]
 		if at.closed = true; at.own != 0 {
-			place := min(span.Place, len(d.list)) // of units, places count otherwise
-			span.Slot, span.Place = at.own, int(d.before[place])
+			span.Slot, span.Place = at.own, 0
+			if at.used.batch == d.number {
+				span.Place = at.used.after
+			}
 			d.closed = append(d.closed, span)
 		}
 		for len(of.open) > 0 && of.open[0].closed {
@@ -201,6 +282,7 @@ func (d *dealer) close(b *order.Batch) {
 		}
 	}
 	b.Opened, b.Closed = d.opened, d.closed
+	d.number++
 }
 
 // Ranks returns the rank that gets each entry of a global batch: each sample, or unit where
@@ -209,13 +291,12 @@ func (r *Run) Ranks(refs []order.Ref, b *order.Batch, world int) ([]int32, error
 	var d dealing
 	entries := make([]int32, 0, b.Global)
 	if r.costs == nil || world == 1 {
-		for rank := range world {
-			n := order.Share(uint64(b.Global), rank+1, world) - order.Share(uint64(b.Global), rank, world)
-			entries = append(entries, slices.Repeat([]int32{int32(rank)}, int(n))...)
+		for rank, n := range shares(nil, b.Global, 0, world, world) {
+			entries = append(entries, slices.Repeat([]int32{int32(rank)}, n)...)
 		}
 		return entries, nil
 	}
-	group, err := r.costs.ranks(world)
+	group, err := r.costs.ranks(world, 0)
 	if err != nil {
 		return nil, err
 	}

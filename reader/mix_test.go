@@ -109,7 +109,7 @@ func OpenMix(ctx context.Context, m Mix, o StreamOptions) (*Stream, error) {
 		return nil, err
 	}
 	run.end = o.End()
-	if err := run.useCosts(ctx, &Spec{Cost: o.Cost, CostGroup: o.CostGroup}, Planning{}); err != nil {
+	if err := run.useCosts(ctx, &Spec{Cost: o.Cost, CostGroup: o.CostGroup, MicroBatches: o.MicroBatches}, Planning{}); err != nil {
 		return nil, err
 	}
 	return run.Stream(ctx, o)
@@ -212,8 +212,12 @@ func mixRun(t *testing.T, x Mix, tables []order.Table, in []source, given map[st
 	}
 	split := order.Split{GlobalBatch: 5 + random.IntN(90), World: 1 + random.IntN(5)}
 	streams, cost := make([]*Stream, split.World), []string{"", "tokens/3"}[random.IntN(2)]
+	micro := 0
+	if cost != "" {
+		micro = random.IntN(1 + min(split.GlobalBatch/split.World, 4))
+	}
 	for r := range streams {
-		streams[r] = openMix(t, x, StreamOptions{GlobalBatch: split.GlobalBatch, Rank: r, World: split.World, Cost: cost, Tuning: Tuning{Memory: []int64{0, 1 << 20}[random.IntN(2)]}})
+		streams[r] = openMix(t, x, StreamOptions{GlobalBatch: split.GlobalBatch, Rank: r, World: split.World, Cost: cost, MicroBatches: micro, Tuning: Tuning{Memory: []int64{0, 1 << 20}[random.IntN(2)]}})
 	}
 	at, err := streams[0].Checkpoint()
 	cp = mixText(t, at, err)

@@ -41,7 +41,8 @@ func (r *Run) Info() StreamInfo {
 	i := r.info()
 	i.GlobalBatch, i.Changed = r.globalBatch, r.changed
 	if r.costs != nil {
-		i.Cost, i.CostGroup, i.CostHash = r.costs.expr.Text, r.costs.group, hex.EncodeToString(r.costs.sum[:])
+		i.Cost, i.CostGroup, i.MicroBatches = r.costs.expr.Text, r.costs.group, r.costs.micro
+		i.CostHash = hex.EncodeToString(r.costs.sum[:])
 	}
 	for _, in := range r.inputs {
 		i.Sources, i.Names, i.Plans = append(i.Sources, in.Dataset), append(i.Names, in.name), append(i.Plans, in.plan)
@@ -85,7 +86,7 @@ func (r *Run) Seek(ctx context.Context, at Place, s order.Split) (*Cursor, error
 	if r.end > 0 {
 		c.Until(r.end)
 	}
-	if c, err = r.deals(c, s.World); err != nil {
+	if c, err = r.deals(c, s); err != nil {
 		return nil, err
 	}
 	return &Cursor{ctx: ctx, batches: c, split: s, at: at.Position}, nil

@@ -138,7 +138,7 @@ func (n *need) join(m *need) {
 
 // group returns how many ranks share their entries. Each of them reads the lanes of all.
 func (o *StreamOptions) group() int {
-	group, err := o.costs.ranks(o.World)
+	group, err := o.costs.ranks(o.World, 0)
 	if err != nil { // Seek has refused it
 		return 1
 	}

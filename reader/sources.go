@@ -113,7 +113,7 @@ func (x *Sources) Extent(from *Checkpoint, change bool) (epoch, end uint64, err 
 
 // Resolve returns the run that a spec asks for, or that continues from a checkpoint. The checkpoint
 // must agree with what the user said, except for the change. Resolve uses Order, Units, Epoch and
-// Said of the spec, its Cost and CostGroup where they are given, and takes the rest from
+// Said of the spec, its Cost, CostGroup and MicroBatches where they are given, and takes the rest from
 // OpenSources. The caller must Close the run, and keep the sources open until then. The context is
 // for resolving alone.
 //
@@ -124,6 +124,7 @@ func (x *Sources) Resolve(ctx context.Context, asked Spec, from *Checkpoint, c C
 	s := x.spec
 	s.Order, s.Units, s.Epoch, s.Said = asked.Order, asked.Units, asked.Epoch, asked.Said
 	s.Cost, s.CostGroup = cmp.Or(asked.Cost, s.Cost), cmp.Or(asked.CostGroup, s.CostGroup)
+	s.MicroBatches = cmp.Or(asked.MicroBatches, s.MicroBatches)
 	if end := s.End(); c.Begin != nil && from == nil && end > 0 && *c.Begin >= end {
 		return nil, &SpecError{Err: fmt.Errorf("epoch %d: the epochs asked for end before %d", *c.Begin, end)}
 	}

@@ -43,9 +43,10 @@ type Spec struct {
 	// the lengths; Long defaults to units.LongError, and a Window of 0 is chosen. GlobalBatch then
 	// counts units.
 	Units units.Params
-	// Cost and CostGroup are as in StreamOptions.
-	Cost      string
-	CostGroup int
+	// Cost, CostGroup and MicroBatches are as in StreamOptions.
+	Cost         string
+	CostGroup    int
+	MicroBatches int
 	// Epoch is the first epoch. Order.Epochs is the number of epochs; 0 means no end.
 	Epoch uint64
 	// Said are the names of the options that the user gave, as order.OptionError has them, with

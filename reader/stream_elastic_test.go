@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -59,7 +60,7 @@ func TestStreamElastic(t *testing.T) {
 		var cp *Checkpoint
 		var ref *order.Cursor
 		count := make([]int, len(samples))
-		total, wrapped := 0, 0
+		total, wrapped, last := 0, 0, 0
 		for starts := 0; ; starts++ {
 			p := o
 			p.Checkpoint, p.World, p.GlobalBatch = cp, 1+random.IntN(8), 1+random.IntN(90)
@@ -70,8 +71,12 @@ func TestStreamElastic(t *testing.T) {
 				p.CostGroup = 1 + random.IntN(3)
 				p.World = p.CostGroup * (1 + random.IntN(3))
 			}
+			if most := cmp.Or(p.GlobalBatch, last) / p.World; p.Cost != "" && most > 1 {
+				p.MicroBatches = random.IntN(min(most, 6))
+			}
 			steps := 1 + random.IntN(12)
 			next, batches, size, done := startAll(t, []*streamed{set, other}[starts%2], p, steps, random)
+			last = size
 			if ref == nil {
 				plan := set.stream(t, withBatch(o, size)).Info().Plans[0]
 				var err error

@@ -56,8 +56,14 @@ type StreamOptions struct {
 	//
 	// CostGroup is how many consecutive ranks exchange entries, a divisor of World; 0 means all. The
 	// ranks of a host, that share a cache, are a good choice.
-	Cost      string
-	CostGroup int
+	//
+	// MicroBatches is how many parts a training loop divides a batch of a rank into, to add up their
+	// gradients; 0 means 1. A rank gets the same entries then, and has them micro-batch by micro-batch,
+	// so that these cost nearly the same, too: see Batch.MicroBatch. More than one need a Cost, and a
+	// GlobalBatch that has an entry for each.
+	Cost         string
+	CostGroup    int
+	MicroBatches int
 	// Expect names fields that every sample must have. One with a question mark, as in "caption?", may
 	// be missing. The sources of a mix must have the same fields, except for fields with a question
 	// mark.
@@ -264,5 +270,5 @@ func (o *StreamOptions) Choice() order.Choice {
 // spec returns the run that the options ask for, and how it plans units.
 func (o *StreamOptions) spec() (Spec, Planning) {
 	return Spec{Order: o.Choice(), Units: o.Units, Epoch: o.Epoch, Cost: o.Cost,
-		CostGroup: o.CostGroup}, Planning{Folder: o.Tuning.Plans, Log: o.Log}
+		CostGroup: o.CostGroup, MicroBatches: o.MicroBatches}, Planning{Folder: o.Tuning.Plans, Log: o.Log}
 }

@@ -35,11 +35,12 @@ type StreamInfo struct {
 	// Lengths counts what units of an epoch have of the samples, and what the policy for long samples
 	// cuts off and leaves out. For a mix it counts an epoch of each source.
 	Lengths units.Summary
-	// Cost and CostGroup are those of the run, and CostHash is a hash of what all samples cost: ranks
-	// must have the same. It is empty without a cost.
-	Cost      string
-	CostGroup int
-	CostHash  string
+	// Cost, CostGroup and MicroBatches are those of the run, and CostHash is a hash of what all samples
+	// cost: ranks must have the same. They are empty without a cost.
+	Cost         string
+	CostGroup    int
+	MicroBatches int
+	CostHash     string
 	// Rows describes the arrays of Batch.Rows, in ascending order of names; nil where batches have
 	// samples.
 	Rows []RowField

@@ -65,6 +65,9 @@ func TestUnitsElastic(t *testing.T) {
 			for o.Checkpoint == nil || o.Checkpoint.Place().Epoch < 2 {
 				o.World, o.GlobalBatch = 1+r.IntN(3), 1+r.IntN(9)
 				o.Cost = []string{"", "tokens^2", "tokens + 0.01*tokens^2"}[r.IntN(3)]
+				if o.MicroBatches = 0; o.Cost != "" && o.GlobalBatch >= o.World {
+					o.MicroBatches = 1 + r.IntN(o.GlobalBatch/o.World)
+				}
 				got = append(got, unitChain(t, set, &o, 1+r.IntN(6))...)
 				for _, name := range globbed(t, o.Tuning.Plans) {
 					if r.IntN(3) == 0 {

@@ -43,7 +43,8 @@ type orderFlags struct {
 
 var orderFlagNames = []string{
 	"shuffle", "seed", "epoch", "epochs", "global-batch", "rank", "world-size", "shuffle-memory", "host", "whole-shards",
-	"lanes", "run-blocks", "delay", "head", "affinity", "tail", "rank-from-env", "cost", "cost-group", "checkpoint-in",
+	"lanes", "run-blocks", "delay", "head", "affinity", "tail", "rank-from-env", "cost", "cost-group",
+	"micro-batches", "checkpoint-in",
 	"where", "keys",
 }
 
@@ -77,6 +78,8 @@ func (f *orderFlags) add(cmd *cobra.Command) {
 		"what a sample costs, such as 'tokens + 0.35 * patches': an expression over integer attributes; ranks then exchange entries of a batch so that all cost nearly the same")
 	fl.IntVar(&f.opt.CostGroup, "cost-group", 0,
 		"with --cost: this many consecutive ranks exchange entries, those of a host for example (0: all ranks)")
+	fl.IntVar(&f.opt.MicroBatches, "micro-batches", 0,
+		"with --cost: order the entries of a rank so that this many consecutive parts of its batch cost nearly the same (0: one)")
 	titled(cmd, "Ranks")
 	f.view.add(cmd)
 	f.changed = cmd.Flags().Changed
@@ -179,7 +182,7 @@ func (f *orderFlags) read() (*reader.Checkpoint, error) {
 // spec returns the run that the flags ask for.
 func (f *orderFlags) spec() reader.Spec {
 	s := reader.Spec{Order: f.opt.Choice(), Units: f.opt.Units, Epoch: f.opt.Epoch, Said: f.said(), Cost: f.opt.Cost,
-		CostGroup: f.opt.CostGroup}
+		CostGroup: f.opt.CostGroup, MicroBatches: f.opt.MicroBatches}
 	if f.opt.Checkpoint != nil && !f.changed("global-batch") {
 		s.Order.GlobalBatch = 0
 	}

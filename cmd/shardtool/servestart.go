@@ -50,6 +50,7 @@ func (a *served) order(q *serve.StartRequest) error {
 	said(a.spec.Said, "affinity", o.Affinity, (*string)(&to.Affinity))
 	said(a.spec.Said, "tail", o.Tail, (*string)(&to.Tail))
 	a.opt.Shards = o.Shards
+	a.spec.MicroBatches = o.MicroBatches
 	if a.spec.Cost, a.spec.CostGroup = o.Cost, o.CostGroup; o.Cost != "" {
 		a.plans = plansFolder("", "")
 	}

@@ -86,11 +86,21 @@ func (all balances) print(w io.Writer) {
 	fmt.Fprintf(w, "\ncost %s\n", all.Balances[0].Cost)
 	printTable(w, right, "RANKS\tIN GROUPS OF\tSTEPS\tCOSTLIEST RANK\tWITHOUT COSTS\tBOUND\t", all.Balances,
 		func(t io.Writer, b **reader.Balance) {
-			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t\n", (*b).World, (*b).Group, countText((*b).Steps),
-				spreadText((*b).With), spreadText((*b).Without), spreadText((*b).Bound))
+			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t\n", (*b).World, (*b).Group, countText((*b).Steps), divisionText(&(*b).Division))
 		})
+	if all.Balances[0].MicroBatches != nil {
+		printTable(w, right, "RANKS\tMICRO-BATCHES OF EACH\tCOSTLIEST OF ALL\tWITHOUT COSTS\tBOUND\t", all.Balances,
+			func(t io.Writer, b **reader.Balance) {
+				m := (*b).MicroBatches
+				fmt.Fprintf(t, "%d\t%d\t%s\t\n", (*b).World, m.Count, divisionText(&m.Division))
+			})
+	}
 	fmt.Fprintln(w,
-		"times the mean of the ranks of a step: mean of the steps, and the largest; no division of a step comes below the bound")
+		"times the mean of a step: mean of the steps, and the largest; no division of a step comes below the bound")
+}
+
+func divisionText(d *reader.Division) string {
+	return spreadText(d.With) + "\t" + spreadText(d.Without) + "\t" + spreadText(d.Bound)
 }
 
 func spreadText(s reader.Spread) string { return fmt.Sprintf("%.3f (%.3f)", s.Mean, s.Most) }

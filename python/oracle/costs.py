@@ -107,19 +107,33 @@ def cost_of(text: str, values: Mapping[str, int]) -> int:
     return int(cost)
 
 
-def split_by_cost(costs: Sequence[int], real: int, world_size: int, group: int) -> List[List[int]]:
-    """9.17, The split: the places of each rank in a global batch whose first ``real`` entries are
-    no padding."""
+def split_by_cost(costs: Sequence[int], real: int, world_size: int, group: int, micro: int = 1) -> List[List[int]]:
+    """9.17, The split and Micro-batches: the places of each rank in a global batch whose first
+    ``real`` entries are no padding."""
     demand(group >= 1 and world_size % group == 0, f"groups of {group} of {world_size} ranks")
-    listed = len(costs)
-    begins = [r * listed // world_size for r in range(world_size + 1)]
-    parts: Dict[int, List[int]] = {r: [] for r in range(world_size)}
-    for first in range(0, world_size, group):
-        ranks = range(first, first + group)
-        sums = dict.fromkeys(ranks, 0)
-        places = range(begins[first], begins[first + group])
+    demand(1 <= micro <= 4096, f"{micro} micro-batches")
+    listed, ranks = len(costs), []
+
+    def begins(part: int, parts: int) -> int:
+        return part * listed // parts
+
+    def deal(places: Sequence[int], room: Mapping[int, int]) -> Dict[int, List[int]]:
+        """Deals places to parts that have room."""
+        out: Dict[int, List[int]] = {part: [] for part in room}
+        sums = dict.fromkeys(out, 0)
         for k in sorted(places, key=lambda k: (k >= real, -costs[k] if k < real else 0, k)):
-            to = min((r for r in ranks if len(parts[r]) < begins[r + 1] - begins[r]), key=lambda r: (sums[r], r))
-            parts[to].append(k)
+            to = min((part for part in out if len(out[part]) < room[part]), key=lambda part: (sums[part], part))
+            out[to].append(k)
             sums[to] += costs[k] if k < real else 0
-    return [sorted(parts[r]) for r in range(world_size)]
+        return {part: sorted(out[part]) for part in out}
+
+    for first in range(0, world_size, group):
+        room = {r: begins(r + 1, world_size) - begins(r, world_size) for r in range(first, first + group)}
+        places = range(begins(first, world_size), begins(first + group, world_size))
+        for rank, own in deal(places, room).items():
+            whole = [k for k in own if k < real]
+            ends = [begins(rank * micro + m, world_size * micro) - begins(rank, world_size) for m in range(micro + 1)]
+            cut = [min(end, len(whole)) for end in ends]
+            divided = deal(whole, {m: cut[m + 1] - cut[m] for m in range(micro)})
+            ranks.append([k for m in range(micro) for k in divided[m]] + [k for k in own if k >= real])
+    return ranks

@@ -12,7 +12,7 @@ from conftest import in_groups, run
 from skips_help import on_ranks
 
 from oracle import cost_of, split_by_cost
-from shardtool import ConfigError, Loader, Pack
+from shardtool import Bucket, ConfigError, Loader, Pack
 from shardtool import Order as Details
 
 np = pytest.importorskip("numpy")
@@ -78,6 +78,104 @@ def test_the_same_batches(texts: str, group: "int | None") -> None:
     assert got != ranks_of(texts, 4, tail="short")
 
 
+def micro_batches_of(batch: Any, name: str = "n") -> List[List[int]]:
+    begins = batch["micro_start"].tolist()
+    assert begins[0] == 0 and begins[-1] == len(batch[name])
+    return [batch[name][a:b].tolist() for a, b in zip(begins, begins[1:])]
+
+
+@pytest.mark.parametrize("tail", ["short", "pad"])
+def test_micro_batches(texts: str, tail: Any) -> None:
+    """A rank has the samples that it has without, in the order of ORDER.md. Padding stays last."""
+    given = in_groups(**{**OPTIONS, "global_batch": 28}, micro_batches=3)
+    plain = ranks_of(texts, 4, cost="tokens", tail=tail, global_batch=28)
+    whole = ranks_of(texts, 1, tail=tail, global_batch=28)[0]
+    real = [min(28, SAMPLES - 28 * step) for step in range(len(whole))]
+    for rank in range(4):
+        with Loader(texts, rank=rank, world_size=4, cost="tokens", tail=tail, **given) as loader:
+            got = [(micro_batches_of(batch), batch.padding) for batch in loader]
+        for step, (parts, padding) in enumerate(got):
+            costs = [cost_of("tokens", {"tokens": tokens_of(n)}) for n in whole[step]]
+            want = split_by_cost(costs, real[step], 4, 4, 3)[rank]
+            assert [n for part in parts for n in part] == [whole[step][k] for k in want]
+            assert sorted(n for part in parts for n in part) == sorted(plain[rank][step])
+            assert padding == sum(k >= real[step] for k in want) and all(k >= real[step] for k in want[len(want) - padding :])
+            assert [len(part) for part in parts] == [
+                (rank * 3 + m + 1) * len(whole[step]) // 12 - (rank * 3 + m) * len(whole[step]) // 12 for m in range(3)
+            ]
+
+
+def test_micro_batches_resume(texts: str) -> None:
+    """On other ranks, in other micro-batches. Each sample comes once."""
+    given = in_groups(**OPTIONS)
+    seen, states = [], []
+    for rank, micro in [(0, 4), (1, 4)]:
+        with Loader(texts, rank=rank, world_size=2, cost="tokens", tail="short", **in_groups(**OPTIONS, micro_batches=micro)) as loader:
+            it = iter(loader)
+            seen += [n for _ in range(5) for part in micro_batches_of(next(it)) for n in part]
+            states.append(loader.state_dict())
+    with Loader(texts, rank=0, world_size=2, cost="tokens", tail="short", **given) as loader:
+        it = iter(loader)
+        for _ in range(5):
+            next(it)
+        assert states[0] == states[1] == loader.state_dict()
+    for rank in range(3):
+        loader = Loader(texts, rank=rank, world_size=3, cost="tokens^2 + 1", **in_groups(**OPTIONS, micro_batches=2))
+        loader.load_state_dict(states[0])
+        with loader:
+            seen += [n for batch in loader for part in micro_batches_of(batch) for n in part]
+    assert sorted(seen) == list(range(SAMPLES))
+
+
+def test_micro_batches_of_units(texts: str) -> None:
+    """They begin at sequences, and at micro-batches of a Bucket."""
+    sequences: Dict[str, Any] = {"units": Pack(64, fields=["input_ids"], by="length"), "epochs": 1, "shuffle": True}
+    options: Dict[str, Any] = {"cost": "length^2", "order": Details(global_batch=16, micro_batches=2)}
+    for rank in range(2):
+        with Loader(texts, rank=rank, world_size=2, tail="short", **sequences, **options) as loader:
+            for batch in loader:
+                parts = micro_batches_of(batch, "input_ids")
+                assert abs(len(parts[0]) - len(parts[1])) <= 1
+    buckets: Dict[str, Any] = {"units": Bucket(100, by="length"), "epochs": 1, "shuffle": True, "fields": {"n": "int"}}
+    seen = []
+    for rank in range(2):
+        with Loader(texts, rank=rank, world_size=2, tail="short", **buckets, **options) as loader:
+            for batch in loader:
+                starts, units = batch["micro_start"].tolist(), batch["unit_start"].tolist()
+                assert starts[0] == 0 and starts[-1] == len(units) - 1
+                seen += batch["n"].tolist()
+    assert sorted(seen) == list(range(SAMPLES))
+
+
+def test_micro_batches_elsewhere(texts: str) -> None:
+    """In a DataLoader with workers, in record batches of Arrow, in arrays of torch."""
+    given = in_groups(**OPTIONS, micro_batches=3)
+    with Loader(texts, cost="tokens", **given) as loader:
+        want = [micro_batches_of(batch) for batch in loader]
+    pytest.importorskip("pyarrow")
+    with Loader(texts, cost="tokens", format="arrow", **given) as loader:
+        for parts, records in zip(want, loader):
+            assert records.num_rows == sum(len(part) for part in parts)
+            begins = json.loads(records.schema.metadata[b"shardtool.micro_start"])
+            assert [b - a for a, b in zip(begins, begins[1:])] == [len(part) for part in parts]
+    torch = pytest.importorskip("torch")
+    from shardtool import Dataset
+
+    data = torch.utils.data.DataLoader(Dataset(texts, cost="tokens", **given), batch_size=None, num_workers=2)
+    assert [micro_batches_of(batch) for batch in data] == want
+
+
+def test_a_field_of_the_name(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"id": str(i), "micro_start": i, "tokens": i}) + "\n" for i in range(8)))
+    run("pack", rows, tmp_path / "rows", "--key", "id", "--attr", "tokens=tokens", "--quiet")
+    given: Dict[str, Any] = {"cost": "tokens", "order": Details(global_batch=4, micro_batches=2)}
+    with pytest.raises(ConfigError, match="field 'micro_start': batches have a column of this name"):
+        next(iter(Loader(tmp_path / "rows", fields={"micro_start": "int"}, **given)))
+    with Loader(tmp_path / "rows", fields={"tokens": "int"}, **given) as loader:
+        assert micro_batches_of(next(iter(loader)), "tokens")
+
+
 def test_a_resume_on_other_ranks(texts: str) -> None:
     """With another cost, and another number of ranks. Each sample comes once."""
     given = in_groups(**OPTIONS)
@@ -124,6 +222,12 @@ def test_refused(texts: str) -> None:
             ranks_of(texts, 2, cost=cost)
     with pytest.raises(ConfigError, match="groups of 3 ranks that balance costs: 4 ranks"):
         ranks_of(texts, 4, cost="tokens", cost_group=3)
+    with pytest.raises(ConfigError, match="4 micro-batches whose costs are balanced, and no cost"):
+        ranks_of(texts, 4, micro_batches=4)
+    with pytest.raises(ConfigError, match="7 micro-batches of each of 4 ranks, of a batch of 24: some would be empty"):
+        ranks_of(texts, 4, cost="tokens", micro_batches=7)
+    with pytest.raises(ConfigError, match="micro_batches=0"):
+        Details(micro_batches=0)
     with pytest.raises(ConfigError, match="cost_group=-1"):
         Details(cost_group=-1)
     with pytest.raises(ConfigError, match="cost=7"):

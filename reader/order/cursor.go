@@ -43,8 +43,8 @@ type Batch struct {
 	NextEpoch, NextPosition uint64
 	Global                  int // samples in the global batch with padding: G, or fewer under TailShort
 	First                   int // place of this rank's first sample in the global batch
-	// Entries are the places in the global batch of this rank's samples or units, ascending, if they
-	// are others than First and the following ones. Valid until the next call.
+	// Entries are the places in the global batch of this rank's samples or units, in their order, if
+	// they are others than First and the following ones. Valid until the next call.
 	Entries []uint32
 	// Of is how many units the epoch has that an order of units begins the batch in; else 0.
 	Of uint64

@@ -40,6 +40,7 @@ func TestVectors(t *testing.T) {
 			Real  int
 			World int `json:"world_size"`
 			Group int
+			Micro int `json:"micro_batches"`
 			Ranks [][]int
 		}
 	}
@@ -81,12 +82,45 @@ func TestVectors(t *testing.T) {
 				got[rank] = append(got[rank], from+k)
 			}
 			for rank := range got {
+				if s.Micro > 0 {
+					got[rank] = divided(&d, costs, s.Real, got[rank], first+rank, s.World, s.Micro)
+				}
 				if !slices.Equal(got[rank], s.Ranks[first+rank]) {
 					t.Errorf("split %d: rank %d has %v, want %v", i, first+rank, got[rank], s.Ranks[first+rank])
 				}
 			}
 		}
 	}
+}
+
+// divided returns the places of a rank, micro-batch by micro-batch.
+func divided(d *Dealer, all []uint64, real int, places []int, rank, world, micro int) (out []int) {
+	var costs []uint64
+	var counts []int
+	own := 0
+	for _, k := range places {
+		if costs = append(costs, all[k]); k < real {
+			own = len(costs)
+		}
+	}
+	for part := rank * micro; part < (rank+1)*micro; part++ {
+		listed := uint64(len(all))
+		counts = append(counts, int(order.Share(listed, part+1, world*micro)-order.Share(listed, part, world*micro)))
+	}
+	left := own // padding has the last places
+	for m := range counts {
+		counts[m] = min(counts[m], left)
+		left -= counts[m]
+	}
+	of := d.Deal(nil, costs[:own], own, counts)
+	for m := range micro {
+		for i, k := range places[:own] {
+			if of[i] == int32(m) {
+				out = append(out, k)
+			}
+		}
+	}
+	return append(out, places[own:]...)
 }
 
 // TestPythonVectors: the second implementation, python/oracle/costs.py, was written from ORDER.md

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import json
 import struct
 import sys
+from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -20,6 +22,9 @@ from .wire.regions import Region
 #: A column that only this package reads: the units of the epoch, and of the one that the next batch
 #: is in.
 HIDDEN = "__units__"
+
+#: The column of where micro-batches begin.
+MICRO = "micro_start"
 
 
 class Layout:
@@ -488,11 +493,16 @@ class Batch(Mapping):  # type: ignore[type-arg]
         fields. Text and JSON are strings, so that all batches have one schema; bytes and images are
         binary; numbers are int64 and double; arrays are lists of numbers, of fixed size where all
         samples of the batch have one shape. polars, duckdb and pandas take it. Where the batch has
-        ``padding``, the metadata of the schema has the number as ``shardtool.padding``."""
+        ``padding``, the metadata of the schema has the number as ``shardtool.padding``; where it
+        has ``micro_start``, its numbers as ``shardtool.micro_start``, a JSON list."""
         if self._layout is None:
             raise ClosedError("a batch made from values has no payloads: convert the batch of the loader")
-        made = record_batch(self.sample_keys, self._layout.given, self.payloads, self.__getitem__)
-        return made.replace_schema_metadata({"shardtool.padding": str(self.padding)}) if self.padding else made
+        fields = [f for f in self._layout.given if f.name != MICRO]
+        made = record_batch(self.sample_keys, fields, self.payloads, self.__getitem__)
+        facts = {"shardtool.padding": str(self.padding)} if self.padding else {}
+        if len(fields) < len(self._layout.given):
+            facts["shardtool.micro_start"] = json.dumps([int(i) for i in self[MICRO]])
+        return made.replace_schema_metadata(facts) if facts else made
 
     def _column(self, index: int) -> Any:
         view = self._view()
@@ -501,7 +511,11 @@ class Batch(Mapping):  # type: ignore[type-arg]
         assert layout is not None
         field = layout.fields[index]
         if kind == proto.WHOLE:
-            return self._whole(view, data, length, *layout.type_of(bytes(view[type_at : type_at + type_size]))[:2])
+            dtype, shape, _ = layout.type_of(bytes(view[type_at : type_at + type_size]))
+            if field.name == MICRO and self._keep is not None:
+                begins = array("i", [bisect.bisect_left(self._keep, i) for i in view[data : data + length].cast("i")])
+                return arrays.array(bytearray(begins), 0, length, dtype, shape, False, layout.out)
+            return self._whole(view, data, length, dtype, shape)
         if field.image is not None:
             return arrays.as_type(field.image._all(self.payloads(field.name), self.seeds, field.name, self._key_of), layout.out)
         if field.decode == "bytes" and kind == proto.BYTES:

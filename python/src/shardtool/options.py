@@ -80,6 +80,12 @@ class Order:
     of the world size. Each of them reads what all of the group need, so the ranks of a host that
     share a ``cache`` are a good choice. Default: all ranks."""
 
+    micro_batches: Optional[int] = None
+    """With the argument ``cost``: how many parts a loop divides the batch of a rank into, to add up
+    their gradients. The parts of a batch then cost nearly the same, too: part i is
+    ``batch["micro_start"][i]`` to ``[i + 1]`` of its samples, of the sequences of a ``Pack``, or of
+    the micro-batches of a ``Bucket``. A rank has the same samples without it."""
+
     whole_shards: Optional[bool] = None
     """As ``lanes=Lanes(whole_shards=...)``, which is its place now."""
 
@@ -101,7 +107,8 @@ class Order:
 
     def __post_init__(self) -> None:
         set_typed(self, sizes=("shuffle_memory",))
-        for name, least in (("global_batch", 1), ("epoch", 0), ("run_blocks", 0), ("delay", 0), ("head", 0), ("cost_group", 0)):
+        for name, least in (("global_batch", 1), ("epoch", 0), ("run_blocks", 0), ("delay", 0), ("head", 0), ("cost_group", 0),
+                            ("micro_batches", 1)):  # fmt: skip
             at_least(name, getattr(self, name), least)
         if isinstance(self.lanes, int):
             at_least("lanes", self.lanes, 0)

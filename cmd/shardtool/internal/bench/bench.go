@@ -45,9 +45,10 @@ type Order struct {
 	Epoch         uint64 `json:"epoch"`
 	GlobalBatch   int    `json:"global_batch"`
 	World         int    `json:"world_size"`
-	// Cost and CostGroup are as in reader.StreamOptions.
-	Cost      string `json:"cost,omitempty"`
-	CostGroup int    `json:"cost_group,omitempty"`
+	// Cost, CostGroup and MicroBatches are as in reader.StreamOptions.
+	Cost         string `json:"cost,omitempty"`
+	CostGroup    int    `json:"cost_group,omitempty"`
+	MicroBatches int    `json:"micro_batches,omitempty"`
 	// Units are the units that positions hold, and Plans is the folder of their plans.
 	Units units.Params `json:"units,omitzero"`
 	Plans string       `json:"plans,omitempty"`
@@ -104,7 +105,8 @@ func NewSetting(o *reader.StreamOptions) Setting {
 			Lanes: o.Order.Lanes, RunBlocks: o.Order.RunBlocks,
 			Delay: o.Order.Delay, Head: o.Order.Head, Affinity: string(o.Order.Affinity),
 			Tail: string(cmp.Or(o.Tail, order.DefaultTail(o.Epochs))), Epoch: o.Epoch,
-			GlobalBatch: o.GlobalBatch, World: o.World, Cost: o.Cost, CostGroup: o.CostGroup, Units: o.Units,
+			GlobalBatch: o.GlobalBatch, World: o.World, Cost: o.Cost, CostGroup: o.CostGroup,
+			MicroBatches: o.MicroBatches, Units: o.Units,
 		},
 		Resources{Memory: o.Tuning.Memory, Workers: o.Tuning.Workers, Requests: o.Tuning.Requests,
 			Depth: o.Tuning.Depth, NoAutotune: o.Tuning.NoAutotune},
@@ -120,7 +122,7 @@ func (s *Setting) Options(rank int) reader.StreamOptions {
 	o, r := &s.Order, &s.Resources
 	return reader.StreamOptions{
 		Shuffle: o.Shuffle, Seed: o.Seed, Tail: order.Tail(o.Tail), Epoch: o.Epoch, GlobalBatch: o.GlobalBatch,
-		World: o.World, Rank: rank, Cost: o.Cost, CostGroup: o.CostGroup, Units: o.Units,
+		World: o.World, Rank: rank, Cost: o.Cost, CostGroup: o.CostGroup, MicroBatches: o.MicroBatches, Units: o.Units,
 		Order: reader.OrderOptions{ShuffleMemory: o.ShuffleMemory, Host: o.Host, WholeShards: o.WholeShards, Lanes: o.Lanes,
 			RunBlocks: o.RunBlocks, Delay: o.Delay, Head: o.Head, Affinity: order.Affinity(o.Affinity)},
 		Tuning: reader.Tuning{Memory: r.Memory, Workers: r.Workers, Requests: r.Requests, Depth: r.Depth,

@@ -21,6 +21,7 @@ type parcel struct {
 	batch      *reader.Batch
 	columns    *columns
 	units      *unitColumns // nil where positions hold samples
+	micro      int          // micro-batches whose beginnings are a column; 0: none
 	checkpoint []byte
 	ledger     []byte // nil: as it was
 	account    []byte

@@ -68,7 +68,6 @@ func newColumns(wanted []Column) *columns {
 
 // gather finds the payloads of all columns.
 func (c *columns) gather(samples []reader.Sample) error {
-	c.made = c.made[:len(c.wanted)] // without the columns of units
 	if need := 8 * len(samples) * len(c.made); cap(c.arena) < need {
 		c.arena = make([]byte, 0, need)
 	}

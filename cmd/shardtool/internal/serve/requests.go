@@ -105,9 +105,10 @@ type OrderRequest struct {
 	Head      *uint32 `json:"head"`
 	Affinity  *string `json:"affinity"`
 	Tail      *string `json:"tail"`
-	// Cost and CostGroup are as in reader.StreamOptions.
-	Cost      string `json:"cost"`
-	CostGroup int    `json:"cost_group"`
+	// Cost, CostGroup and MicroBatches are as in reader.StreamOptions.
+	Cost         string `json:"cost"`
+	CostGroup    int    `json:"cost_group"`
+	MicroBatches int    `json:"micro_batches"`
 	// Shards are the numbers of the first shard to read and after the last; null reads all.
 	Shards [2]int `json:"shards"`
 }

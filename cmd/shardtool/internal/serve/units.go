@@ -71,16 +71,28 @@ func newUnitColumns(q *UnitRequest, columns int, s *reader.Stream) (*unitColumns
 
 // gather finds what the columns of a batch hold, and checks it.
 func (p *parcel) gather(ctx context.Context, s *reader.Stream, b *reader.Batch) error {
+	p.columns.made = p.columns.made[:len(p.columns.wanted)] // without those that no sample has
 	if p.columns.inRows {
 		p.columns.gatherRows(b)
-		return nil
-	}
-	if err := p.columns.gather(b.Samples); err != nil {
+	} else if err := p.columns.gather(b.Samples); err != nil {
 		return err
+	}
+	if p.micro > 0 {
+		p.columns.made = append(p.columns.made, p.beginnings(b))
 	}
 	more, err := p.units.gather(ctx, s, b)
 	p.columns.made = append(p.columns.made, more...)
 	return err
+}
+
+// beginnings makes the column of where each micro-batch of a rank begins and ends in the samples of
+// a batch, or in its units.
+func (p *parcel) beginnings(b *reader.Batch) column {
+	return wholeColumn("<i4", []int{p.micro + 1}, 4*(p.micro+1), func(dst []byte) {
+		for i := range p.micro + 1 {
+			binary.LittleEndian.PutUint32(dst[4*i:], uint32(b.MicroBatch(i)))
+		}
+	})
 }
 
 // started tells the length of the epoch, and where a mix ends.
@@ -172,6 +184,9 @@ func (u *unitColumns) add(descr string, shape []int, fill func([]byte)) {
 }
 
 func (u *unitColumns) addSized(descr string, shape []int, size int, fill func([]byte)) {
-	u.made = append(u.made, column{kind: columnWhole, typ: arrayType{Dtype: descr, Shape: shape}.json(), whole: size,
-		fill: fill})
+	u.made = append(u.made, wholeColumn(descr, shape, size, fill))
+}
+
+func wholeColumn(descr string, shape []int, size int, fill func([]byte)) column {
+	return column{kind: columnWhole, typ: arrayType{Dtype: descr, Shape: shape}.json(), whole: size, fill: fill}
 }

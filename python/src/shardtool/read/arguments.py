@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import _checks, guesses, sources
-from ..batch import Batch
+from ..batch import MICRO, Batch
 from ..errors import ConfigError
 from ..fields import Field, Spec, check_out, parse
 from ..options import Faults, Order, Tuning, cached, format_of
@@ -37,6 +37,11 @@ class Asked:
     def arrays(self) -> str:
         """The type of arrays in batches."""
         return "numpy" if self.format == "arrow" else self.format
+
+    def derived(self) -> List[Field]:
+        """The columns of batches that no sample has, as the child sends them."""
+        micro = [Field(MICRO, "npy")] if self.starting.get("micro_batches", 1) > 1 else []
+        return [*micro, *([] if self.units is None else self.units.columns())]
 
     def portable(self) -> Asked:
         """Returns it for another process, which process groups cannot leave for."""

@@ -126,6 +126,10 @@ class Stream:
         fields = [] if isinstance(asked.units, Pack) else asked.fields
         fields = typed(self._session.info, asked.typed) if fields is None else found(self._session.info, fields)
         check_out(asked.format, fields)
+        for name in {f.name for f in asked.derived()}.intersection(f.name for f in fields):
+            raise ConfigError(
+                f"field {name!r}: batches have a column of this name that the data set does not: leave the field out of fields"
+            )
         rank, world_size = self._resolve()
         if asked.starting["on_error"] == "skip":
             self._group = skipped.join(asked.faults.skip_group, rank, world_size, self._group)
@@ -140,12 +144,10 @@ class Stream:
             raise self._no_batch_size()
         if self._peers is not None and self._peers.count > 1:
             body["ahead"] = self._reads_ahead
-        more = []
         if asked.units is not None:
             body["units"] = asked.units.request([f["name"] for f in self._session.info["fields"]], asked.opening.get("cache"))
-            more = asked.units.columns()
         self._run = None
-        run = Run(client, _checks.drop_none(body), fields, asked.arrays, more, self._whole)
+        run = Run(client, _checks.drop_none(body), fields, asked.arrays, asked.derived(), self._whole)
         self._run = Ahead(run, fields) if any(f.image for f in fields) and not self._whole else run
         said = run.started
         costs.compare(said, asked.starting.get("cost"))

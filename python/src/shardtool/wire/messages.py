@@ -158,8 +158,7 @@ def _layout_of(said: Dict[str, Any], asked: Asked) -> Layout:
         fields = [Field(name, spec, elements=elements) for name, spec, elements in said["fields"]]
     else:
         fields = [Field(f.name, f.spec, said["stored"].get(f.name), said["lists"].get(f.name)) for f in fields]
-        if asked.units is not None:
-            fields = [*fields, *asked.units.columns()]
+        fields += asked.derived()
     layout = Layout(fields, asked.arrays)
     layout.sources = said["sources"]
     return layout
