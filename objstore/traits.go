@@ -29,7 +29,8 @@ type Traits struct {
 	//
 	// The identity is not verified. Objects opened from a store with OpenAs have a method
 	// Forget(ctx, off, n), which drops the cached range of exactly that offset and length. A caller
-	// that finds the bytes damaged calls it and reads again.
+	// that finds the bytes damaged calls it and reads again. They also have ReadParts(ctx, p, off,
+	// sizes...), which reads as ReadAt does and keeps each of the parts as a range of its own.
 	OpenAs func(ctx context.Context, name, identity string) (Object, error)
 
 	// Share locks the store for adding objects, together with other holders of the shared lock. It

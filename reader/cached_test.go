@@ -58,6 +58,53 @@ func TestCachedEpochs(t *testing.T) {
 	}
 }
 
+// TestCachedOrders: what was read in one order, as `stage` does before a job, costs the source no
+// request in any other: the cache keeps blocks, however many of them a request has.
+func TestCachedOrders(t *testing.T) {
+	watch(t)
+	samples := incompressible(900)
+	near := build(t, samples, testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10})
+	shuffled := func(o OrderOptions) StreamOptions {
+		return StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: o, Tuning: Tuning{Workers: 2}}
+	}
+	orders := map[string]StreamOptions{
+		"storage": {GlobalBatch: 64, Epochs: 1}, "blocks": shuffled(OrderOptions{Lanes: 8, Delay: 2, RunBlocks: 1}),
+		"runs of 3": shuffled(OrderOptions{Lanes: 8, Delay: 2, RunBlocks: 3}), "runs of 8": shuffled(OrderOptions{Lanes: 2, Delay: 2, RunBlocks: 8}),
+		"whole shards": shuffled(OrderOptions{WholeShards: true, Lanes: 2}),
+	}
+	for first, fill := range orders {
+		t.Run(first, func(t *testing.T) {
+			source := &far{Store: near, requests: 8}
+			set := &streamed{open(t, newCache(t, 64<<20).Wrap(source), Options{Workers: 2}), samples}
+			f := set.follow(t, fill)
+			f.rest(t)
+			f.Close()
+			if n := source.reads.Swap(0); n == 0 || n > int64(set.Info().Blocks)+8 {
+				t.Errorf("%d requests for %d blocks", n, set.Info().Blocks)
+			}
+			for next, o := range orders {
+				f := set.follow(t, o)
+				f.rest(t)
+				f.Close()
+				if n := source.reads.Swap(0); n > 0 {
+					t.Errorf("then %s: %d requests to the source", next, n)
+				}
+			}
+			for _, err := range set.Samples(t.Context(), Range{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := set.Get(t.Context(), 500); err != nil {
+				t.Fatal(err)
+			}
+			if n := source.reads.Swap(0); n > 0 {
+				t.Errorf("then all samples and one: %d requests to the source", n)
+			}
+		})
+	}
+}
+
 // TestCachedHalf: a cache of half the data set finds nearly half of it in every later epoch. The
 // stream has little memory.
 func TestCachedHalf(t *testing.T) {

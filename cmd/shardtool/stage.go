@@ -24,13 +24,13 @@ func newStage() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stage DATASET|MIX.yaml",
 		Short: "Fill the local cache before a job",
-		Long: `Read the data that a job will read, through the cache that it will use. Give the same DATASET, order flags and --cache, and
---memory if the job has one. Everything fetched is checked. It ends after the given epochs, or when the cache is full;
-the job then finds these blocks in the cache.
+		Long: `Read the data that a job will read, through the cache that it will use, which the job finds there whatever its order.
+Give the same DATASET and --cache. Everything fetched is checked. It ends after the given epochs, or when the cache is
+full.
 
 Without a rank it fetches the whole data set; of a mix, the samples that the given epochs read of each source. On a
-host that runs one of several ranks, give its --rank and --world-size, and --affinity run if later epochs should find
-the same data.`,
+host that runs one of several ranks, give its order flags, --rank and --world-size, and --affinity run if later epochs
+should find the same data.`,
 		Example: `  shardtool stage s3://bucket/train --cache /nvme/cache --cache-size 500GiB
   shardtool stage s3://bucket/train --cache /nvme/cache --shuffle --affinity run --world-size 16 --rank 3
   shardtool stage mix.yaml --cache /nvme/cache --shuffle --epochs 1`,

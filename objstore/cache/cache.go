@@ -7,9 +7,10 @@
 //
 // # Keys
 //
-// The unit is the range that was requested. Its key is the identity of the object's content, the
-// offset and the length. Readers request the same blocks or runs in every epoch, so ranges repeat
-// exactly; a range that is only part of a cached one is read from the source. The identity is the
+// The unit is the range that was requested, or each part of it where the reader names parts: the
+// blocks of a run. Its key is the identity of the object's content, the offset and the length. Blocks
+// are the same in every order and whatever they are read with; another range that is only part of a
+// cached one is read from the source. The identity is the
 // one given to OpenAs (see [objstore.Traits]), such as the shard's SHA-256. For objects opened by
 // Open it is the store's address with the object's name, ETag, size and time, so that a replaced
 // object, or an object of the same name in another data set, has other keys. Objects without a

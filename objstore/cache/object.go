@@ -83,6 +83,14 @@ type object struct {
 // ReadAt reads the range from the cache if it is there and undamaged, and from the source
 // otherwise.
 func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
+	return o.ReadParts(ctx, p, off, len(p))
+}
+
+// ReadParts is ReadAt for a range of several parts, which lie one after the other and whose sizes
+// add up to the length of p. Each is a range of its own in the cache, so that a later read finds it
+// whatever it is read with. What is missing is read from the source by as few reads as there are
+// gaps.
+func (o *object) ReadParts(ctx context.Context, p []byte, off int64, sizes ...int) error {
 	if err := o.usable(ctx); err != nil {
 		return o.fail("get", err)
 	}
@@ -94,13 +102,103 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if id == nil {
 		return o.readSource(ctx, p, off)
 	}
-	key := key{id: *id, off: off, n: len(p)}
-	for {
-		flight, first := c.flights.join(key, p, o)
-		if first {
-			return o.lead(ctx, flight, key, p)
+	parts, at := make([]part, 0, len(sizes)), 0
+	for _, n := range sizes {
+		if n > 0 {
+			parts = append(parts, part{key: key{id: *id, off: off + int64(at), n: n}, p: p[at : at+n]})
 		}
-		done, err := flight.wait(ctx, p, o)
+		at += n
+	}
+	return o.readParts(ctx, parts, p, off)
+}
+
+// part is a range on its way to the caller. It has a flight while this goroutine leads that.
+type part struct {
+	key     key
+	p       []byte
+	flight  *flight
+	settled bool
+	temp    *temp
+}
+
+// readParts reads the parts of p for the caller and for all that join their flights meanwhile. It
+// takes the parts in the order of their offsets, so that readers do not wait for one another in a
+// circle.
+func (o *object) readParts(ctx context.Context, parts []part, p []byte, off int64) (err error) {
+	c := o.store.cache
+	defer func() {
+		// Without an error the source panicked, which concerns only this caller.
+		own := err == nil || ctx.Err() != nil || o.closed.Load()
+		for i := range parts {
+			q := &parts[i]
+			if q.flight != nil && !q.settled {
+				q.flight.settle(nil, cmp.Or(err, errAbandoned), !own)
+			}
+			if q.flight != nil && q.temp != nil {
+				_ = c.withdraw(q.temp) // if this fails, the file is swept once the folder is full
+			}
+			o.done(q)
+		}
+	}()
+	for i := range parts {
+		// Other processes wait for the first part of a gap, which is kept last.
+		first := i == 0 || parts[i-1].flight == nil
+		if err := o.find(ctx, &parts[i], first); err != nil {
+			return err
+		}
+	}
+	for first, end := 0, 0; first < len(parts); first = end {
+		if end = first + 1; parts[first].flight == nil {
+			continue
+		}
+		for end < len(parts) && parts[end].flight != nil && parts[end].key.off == parts[end-1].key.end() {
+			end++
+		}
+		gap := parts[first:end]
+		from, to := gap[0].key.off, gap[len(gap)-1].key.end()
+		if err := o.readSource(ctx, p[from-off:to-off], from); err != nil {
+			return err
+		}
+		for i := range gap {
+			gap[i].settled = true
+			gap[i].flight.settle(gap[i].p, nil, true)
+		}
+		o.keep(ctx, gap)
+	}
+	return nil
+}
+
+// keep stores the parts of a gap, which have been read, and ends their flights.
+func (o *object) keep(ctx context.Context, gap []part) {
+	c, g := o.store.cache, o.store.group
+	objstore.Trace(ctx, objstore.PhaseCache, 1)
+	defer objstore.Trace(ctx, objstore.PhaseCache, -1)
+	atOnce, cancel := context.WithCancel(ctx) // it waits for no other process
+	cancel()
+	for i := len(gap) - 1; i >= 0; i-- {
+		q := &gap[i]
+		if i > 0 && gap[0].temp != nil { // else there was no room for that one, or another process is slow
+			q.temp, _ = c.claim(atOnce, g, q.key)
+		}
+		if t := q.temp; t != nil {
+			q.temp = nil
+			c.publish(t, g, q.key, q.p)
+		}
+		o.done(q)
+	}
+}
+
+// find fills a part if it is in the folder or if another goroutine reads it, or another process where
+// claim is set. If not, this one leads the part's flight from now on.
+func (o *object) find(ctx context.Context, q *part, claim bool) error {
+	c, g := o.store.cache, o.store.group
+	for q.flight == nil {
+		flight, first := c.flights.join(q.key, q.p, o)
+		if first {
+			q.flight = flight
+			break
+		}
+		done, err := flight.wait(ctx, q.p, o)
 		switch {
 		case done && err == nil:
 			c.counts.shared.Add(1)
@@ -114,50 +212,29 @@ func (o *object) ReadAt(ctx context.Context, p []byte, off int64) error {
 		}
 		// The leader's caller gave up: try again.
 	}
-}
-
-// lead reads the range for itself and for all that join the flight meanwhile.
-func (o *object) lead(ctx context.Context, f *flight, key key, p []byte) (err error) {
-	c, g := o.store.cache, o.store.group
-	settled := false
-	defer func() {
-		if !settled {
-			// Without an error the source panicked, which concerns only this caller.
-			own := err == nil || ctx.Err() != nil || o.closed.Load()
-			f.settle(nil, cmp.Or(err, errAbandoned), !own)
-		}
-		c.flights.end(key, f)
-	}()
 	objstore.Trace(ctx, objstore.PhaseCache, 1)
-	found := c.load(g, key, p)
+	found := c.load(g, q.key, q.p)
 	objstore.Trace(ctx, objstore.PhaseCache, -1)
-	var t *temp
-	if !found {
+	if !found && claim {
 		var stored bool
-		if t, stored = c.claim(ctx, g, key); stored {
-			found = c.load(g, key, p)
+		if q.temp, stored = c.claim(ctx, g, q.key); stored {
+			found = c.load(g, q.key, q.p)
 		}
 	}
-	if !found {
-		if t != nil {
-			defer func() {
-				if !settled {
-					_ = c.withdraw(t) // if this fails, the file is swept once the folder is full
-				}
-			}()
-		}
-		if err := o.readSource(ctx, p, key.off); err != nil {
-			return err
-		}
-	}
-	settled = true
-	f.settle(p, nil, true)
-	if t != nil {
-		objstore.Trace(ctx, objstore.PhaseCache, 1)
-		defer objstore.Trace(ctx, objstore.PhaseCache, -1)
-		c.publish(t, g, key, p)
+	if found {
+		q.settled = true
+		q.flight.settle(q.p, nil, true)
+		o.done(q)
 	}
 	return nil
+}
+
+// done ends the flight of a part, if this goroutine leads one.
+func (o *object) done(q *part) {
+	if q.flight != nil {
+		o.store.cache.flights.end(q.key, q.flight)
+		q.flight = nil
+	}
 }
 
 // readSource reads from the source, which it opens if needed.

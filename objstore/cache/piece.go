@@ -72,6 +72,9 @@ type key struct {
 	n   int
 }
 
+// end is the offset behind the range.
+func (k key) end() int64 { return k.off + int64(k.n) }
+
 // path returns the path of the file, relative to the cache folder.
 func (k key) path(g *group) string {
 	return pieceName(g, k.bucket(), k.id[:nameHash], k.off, int64(k.n))

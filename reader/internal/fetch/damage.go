@@ -77,12 +77,31 @@ func Forget(ctx context.Context, o objstore.Object, off int64, n int) {
 	}
 }
 
-// read reads from an object; anew makes a store forget what it has kept of the range.
-func (h *handle) read(ctx context.Context, p []byte, off int64, anew bool) error {
-	if anew {
-		Forget(ctx, h.Object, off, len(p))
+// partsReader is an object of a store that keeps each part of a range by itself.
+type partsReader interface {
+	ReadParts(ctx context.Context, p []byte, off int64, sizes ...int) error
+}
+
+// read reads from an object; anew makes a store forget what it has kept of the range. of are the
+// rows that the range consists of, if there are any: a store that keeps what was read keeps them one
+// by one, so that they are found in every order.
+func (h *handle) read(ctx context.Context, p []byte, off int64, anew bool, of ...format.Row) error {
+	parts, ok := h.Object.(partsReader)
+	if !ok || len(of) < 2 {
+		if anew {
+			Forget(ctx, h.Object, off, len(p))
+		}
+		return h.ReadAt(ctx, p, off)
 	}
-	return h.ReadAt(ctx, p, off)
+	sizes, at := make([]int, len(of)), off
+	for i, row := range of {
+		sizes[i] = int(row.Stored)
+		if anew {
+			Forget(ctx, h.Object, at, sizes[i])
+		}
+		at += int64(sizes[i])
+	}
+	return parts.ReadParts(ctx, p, off, sizes...)
 }
 
 // ReadRange reads n bytes of an object that the tables name and calls use with them. If use finds

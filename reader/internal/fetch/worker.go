@@ -117,7 +117,7 @@ func (w *Worker) run(ctx context.Context, j *Job, p Plan, buf []byte, out []Resu
 	default:
 		r.at = w.Scratch.hold(p.Stored)
 	}
-	switch err := r.read(ctx, r.at, j.Offset); {
+	switch err := r.read(ctx, r.at, j.Offset, j.Shard.Rows[j.From:j.To]...); {
 	case err == nil:
 		r.fetched = true
 	case !w.KeepGoing || j.To-j.From == 1 || (source.Remote() && !Damaged(err)):
@@ -164,9 +164,9 @@ func (r *rows) takeTurn(ctx context.Context, out []Result) []Result {
 
 // read reads from the object. An object shorter than the tables say is damaged; where its size was
 // not asked for, the read finds that out.
-func (r *rows) read(ctx context.Context, p []byte, offset int64) error {
+func (r *rows) read(ctx context.Context, p []byte, offset int64, of ...format.Row) error {
 	r.Account.At(account.Reading)
-	err := r.handle.read(ctx, p, offset, r.anew)
+	err := r.handle.read(ctx, p, offset, r.anew, of...)
 	r.Account.At(account.Decoding)
 	if r.job.Shard.Object.Source.Remote() && errors.Is(err, io.ErrUnexpectedEOF) &&
 		!errors.Is(err, objstore.ErrChanged) {
