@@ -5,10 +5,10 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"sync"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/sys/ahead"
 )
 
 // Index returns the whole index of shard i: keys, sizes, attributes. It is one read, of the end of
@@ -32,28 +32,15 @@ func (d *Dataset) Indexes(ctx context.Context) iter.Seq2[*metadata.ShardIndex, e
 		err   error
 	}
 	return func(yield func(*metadata.ShardIndex, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer cancel()
-		queue := make(chan chan result, min(max(d.source.Requests(), 1), mostIndexes)-1)
-		wg.Go(func() {
-			defer close(queue)
-			for i := range d.NumShards() {
-				done := make(chan result, 1)
-				select {
-				case queue <- done:
-				case <-ctx.Done():
-					return
-				}
-				wg.Go(func() {
-					ix, err := d.Index(ctx, i)
-					done <- result{ix, err}
-				})
+		numbers := func(yield func(int) bool) {
+			for i := 0; i < d.NumShards() && yield(i); i++ {
 			}
-		})
-		for done := range queue {
-			r := <-done
+		}
+		atOnce := min(max(d.source.Requests(), 1), mostIndexes)
+		for r := range ahead.Each(ctx, numbers, atOnce, func(ctx context.Context, i int) result {
+			ix, err := d.Index(ctx, i)
+			return result{ix, err}
+		}) {
 			if !yield(r.index, r.err) || r.err != nil {
 				return
 			}

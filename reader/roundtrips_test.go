@@ -285,7 +285,7 @@ func TestVerifyOutage(t *testing.T) {
 	if n := open(t, near, Options{}).NumShards(); n < 200 {
 		t.Fatalf("%d shards", n)
 	}
-	for _, deep := range []bool{false} {
+	for _, deep := range []bool{false, true} {
 		far := &distant{store: near, down: 60}
 		var report *check.Report
 		trips, _ := far.counted(t, "", func(ctx context.Context, store objstore.Store) (err error) {

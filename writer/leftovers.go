@@ -20,19 +20,19 @@ func Leftovers(ctx context.Context, store objstore.Store, name string) ([]string
 	if err != nil {
 		return nil, err
 	}
-	for object, info := range all {
-		m := ours.FindStringSubmatch(object)
-		wrote := m != nil && m[1] == strings.TrimSuffix(prefix, "-")
-		if wrote {
-			if wrote, err = written(ctx, store, info); err != nil {
-				return nil, err
-			}
-		}
-		if !wrote {
-			delete(all, object)
+	var named []objstore.Info
+	for _, object := range all.names() {
+		if m := ours.FindStringSubmatch(object); m != nil && m[1] == strings.TrimSuffix(prefix, "-") {
+			named = append(named, all[object])
 		}
 	}
-	return all.names(), nil
+	var left []string
+	err = eachWritten(ctx, store, named, func(info objstore.Info, wrote bool) {
+		if wrote {
+			left = append(left, info.Name)
+		}
+	})
+	return left, err
 }
 
 // discardLeftovers deletes what Leftovers returns, for a pack that overwrites and does not resume.

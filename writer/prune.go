@@ -115,12 +115,12 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 			}
 		}
 	}
-	refused, err := deleteAll(ctx, store, order, func(name string) (bool, error) {
+	refused, err := deleteAll(ctx, store, order, func(some []string) ([]string, error) {
 		err := unchanged(ctx, store, tag)
-		if err == nil && names.IsView(name) { // it may have got a name since
+		if err == nil && slices.ContainsFunc(some, names.IsView) { // it may have got a name since
 			err = s.views(ctx, store)
 		}
-		return names.IsView(name) && s.keep[name], err
+		return slices.DeleteFunc(some, func(name string) bool { return names.IsView(name) && s.keep[name] }), err
 	})
 	if err != nil {
 		return nil, err
@@ -244,6 +244,7 @@ func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Du
 	if err != nil {
 		return err
 	}
+	var others []objstore.Info
 	for _, name := range s.all.names() {
 		info := s.all[name]
 		if !likeOurs(name) || s.keep[name] {
@@ -256,18 +257,16 @@ func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Du
 			res.Young = append(res.Young, info)
 			continue
 		}
-		wrote, err := written(ctx, store, info)
-		if err != nil {
-			return err
-		}
+		others = append(others, info)
+	}
+	return eachWritten(ctx, store, others, func(info objstore.Info, wrote bool) {
 		if !wrote {
 			res.Left = append(res.Left, info)
-			continue
+			return
 		}
 		res.Objects = append(res.Objects, info)
 		res.Bytes += info.Size
-	}
-	return nil
+	})
 }
 
 // young finds the objects that grace spares: the younger ones, and with them all objects of a pack
@@ -275,7 +274,7 @@ func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Du
 func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Duration) (map[string]bool, error) {
 	young, packs := map[string]bool{}, map[string]bool{}
 	for name, info := range s.all {
-		if time.Since(info.ModTime) < grace {
+		if grace > 0 && time.Since(info.ModTime) < grace { // the store's clock may be ahead
 			young[name] = true
 			packs[s.packOf(name)] = true
 		}

@@ -303,7 +303,7 @@ func (o PurgeOptions) leftovers(ctx context.Context, store, base objstore.Store,
 	if !delete {
 		return nil
 	}
-	refused, err := deleteAll(ctx, store, left.holds, func(string) (bool, error) { return false, nil })
+	refused, err := deleteAll(ctx, store, left.holds, nil)
 	report.Deleted = withoutRefused(report.Deleted, refused)
 	report.refuse(refused)
 	return err

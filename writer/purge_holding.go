@@ -236,7 +236,7 @@ func (h *holding) delete(ctx context.Context, tag objstore.Info,
 		return deleted, nil, nil
 	}
 	refused, err = deleteAll(ctx, h.store, deleted,
-		func(string) (stays bool, err error) { return false, unchanged(ctx, h.store, tag) })
+		func(some []string) ([]string, error) { return some, unchanged(ctx, h.store, tag) })
 	return withoutRefused(deleted, refused), refused, err
 }
 

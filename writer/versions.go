@@ -1,11 +1,13 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/shardtool/shardtool/internal/format/names"
@@ -24,33 +26,53 @@ type KeptVersion struct {
 	Error string `json:"error,omitempty"`
 }
 
-// deleteAll deletes objects, in their order, and returns those that the store refused to delete,
-// such as locked ones. What tables and the manifests of parts lead to stays where they do, so that
-// no generation is incomplete. before, if not nil, is called before each deletion; it reports
-// whether the object stays after all.
+// deletedAtOnce is how many objects of a store on a network are deleted at once.
+const deletedAtOnce = 16
+
+// deleteAll deletes objects, in their order or a few at once, and returns those that the store
+// refused to delete, such as locked ones. What tables and the manifests of parts lead to stays where
+// they do, so that no generation is incomplete. before, if not nil, is called before each few are
+// deleted; it returns those that do not stay after all.
 func deleteAll(ctx context.Context, store objstore.Store, all []string,
-	before func(name string) (stays bool, err error)) (refused []KeptVersion, err error) {
-	leads := ""
-	for _, name := range all {
+	before func(some []string) ([]string, error)) (refused []KeptVersion, err error) {
+	atOnce := 1
+	if objstore.TraitsOf(store).Remote() {
+		atOnce = deletedAtOnce
+	}
+	leads := func(name string) bool { return names.IsTables(name) || partObjects.MatchString(name) }
+	for first := 0; first < len(all); {
+		end := first + 1
+		for !leads(all[first]) && end < len(all) && end < first+atOnce && !leads(all[end]) {
+			end++
+		}
+		some := slices.Clone(all[first:end])
 		if before != nil {
-			if stays, err := before(name); err != nil {
+			if some, err = before(some); err != nil {
 				return refused, err
-			} else if stays {
-				continue
 			}
 		}
-		if leads != "" {
-			refused = append(refused, KeptVersion{Name: name, Error: "not tried, because " + leads + " stays, which leads to it"})
-			continue
+		errs := make([]error, len(some))
+		var g sync.WaitGroup
+		for i, name := range some {
+			g.Go(func() { errs[i] = store.Delete(ctx, name) })
 		}
-		err := store.Delete(ctx, name)
-		if errors.Is(err, objstore.ErrKept) {
-			refused = append(refused, KeptVersion{Name: name, Error: err.Error()})
-			if names.IsTables(name) || partObjects.MatchString(name) {
-				leads = name
+		g.Wait()
+		for i, name := range some {
+			if errors.Is(errs[i], objstore.ErrKept) {
+				refused = append(refused, KeptVersion{Name: name, Error: errs[i].Error()})
+			} else {
+				err = cmp.Or(err, errs[i])
 			}
-		} else if err != nil {
+		}
+		if err != nil {
 			return refused, err
+		}
+		if first = end; len(refused) > 0 && leads(all[end-1]) && refused[len(refused)-1].Name == all[end-1] {
+			for _, name := range all[end:] {
+				refused = append(refused, KeptVersion{Name: name,
+					Error: "not tried, because " + all[end-1] + " stays, which leads to it"})
+			}
+			break
 		}
 	}
 	return refused, nil

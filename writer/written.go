@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/internal/format/samplekey"
+	"github.com/shardtool/shardtool/internal/sys/ahead"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -59,6 +61,32 @@ func written(ctx context.Context, store objstore.Store, info objstore.Info) (boo
 	}
 	return ok && err == nil, err
 }
+
+// eachWritten calls f for objects, in their order, with what written says of them. Of a store on a
+// network it reads several at once.
+func eachWritten(ctx context.Context, store objstore.Store, all []objstore.Info,
+	f func(info objstore.Info, wrote bool)) error {
+	type found struct {
+		objstore.Info
+		wrote bool
+		err   error
+	}
+	atOnce := min(max(objstore.TraitsOf(store).Requests, 1), writtenAtOnce)
+	for o := range ahead.Each(ctx, slices.Values(all), atOnce, func(ctx context.Context, info objstore.Info) found {
+		wrote, err := written(ctx, store, info)
+		return found{info, wrote, err}
+	}) {
+		if o.err != nil {
+			return o.err
+		}
+		f(o.Info, o.wrote)
+	}
+	return ctx.Err()
+}
+
+// writtenAtOnce is how many objects are looked at at once: each may be an index with many keys, or
+// as large as maxProof.
+const writtenAtOnce = 8
 
 // notOurs reports whether err means that an object is missing or is not what its name promises.
 func notOurs(err error) bool {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/export"
@@ -87,8 +88,14 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 		return err
 	}
 	workers := cmp.Or(f.workers, runtime.GOMAXPROCS(0))
-	// One goroutine writes a shard. Several keep the disk busy; more than a few only wait for it.
-	parallel := min(workers, 8, max(1, int(f.memory/(32<<20))))
+	// One goroutine writes a shard. Several keep the disk busy; more than a few only wait for it. Those
+	// that wait for a store on a network take no processor, and each has a table of hf in memory.
+	most := min(8, max(1, int(f.memory/(32<<20))))
+	parallel := min(workers, most)
+	whole, _, _ := strings.Cut(arg, "#")
+	if from, _, err := dataset(ctx, whole); err == nil && f.workers == 0 && f.as != "hf" && objstore.TraitsOf(from).Remote() {
+		parallel = most
+	}
 	ds, view, err := f.open(ctx, arg, reader.Options{Workers: (workers + parallel - 1) / parallel,
 		Memory: max(f.memory/int64(parallel), minMemory)})
 	if err != nil {

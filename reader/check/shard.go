@@ -11,15 +11,18 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/format/tarblock"
+	"github.com/shardtool/shardtool/internal/sys/ahead"
 	"github.com/shardtool/shardtool/reader/internal/catalog"
 	"github.com/shardtool/shardtool/reader/internal/fetch"
 )
 
-// shardCheck is a shard on its way through a deep Verify. The goroutine that gives out jobs makes
-// it; then each block's worker writes that block's hash, and the consumer does the rest.
+// shardCheck is a shard on its way through a deep Verify. One of several goroutines reads its ends,
+// and the one that gives out jobs takes them in; then each block's worker writes that block's hash,
+// and the consumer does the rest.
 type shardCheck struct {
-	v *verifier
-	s *fetch.Shard
+	v    *verifier
+	s    *fetch.Shard
+	size int64 // of the object, -1 if it is not known
 	// index is nil when it cannot be read; then contents are held against the tables alone.
 	index   *metadata.ShardIndex
 	cursors []metadata.FieldCursor // a block
@@ -68,48 +71,60 @@ func (v *verifier) deep(ctx context.Context) {
 	}
 }
 
+// atOnce is how many shards' ends are read at once from a remote store. Each has an index in memory,
+// with the keys of many samples.
+const atOnce = 16
+
 // jobs is storage order, with each shard's ends looked at before its blocks are read. It runs ahead
 // of the workers, so that they need not wait for an index.
 func (v *verifier) jobs(ctx context.Context) iter.Seq2[fetch.Job, error] {
 	return func(yield func(fetch.Job, error) bool) {
-		v.complete = v.eachShard(ctx, func(s *fetch.Shard) bool {
-			c := v.begin(ctx, s)
-			if c == nil {
-				return ctx.Err() == nil
+		all := func(yield func(*fetch.Shard) bool) { v.complete = v.eachShard(ctx, yield) }
+		ends := ahead.Each(ctx, all, min(max(v.c.Source.Requests(), 1), atOnce), v.ends)
+		for c := range ends {
+			if c = v.begin(ctx, c); c != nil && !c.s.Jobs(false, yield) {
+				return
 			}
-			return c.s.Jobs(false, yield)
-		})
+		}
 	}
 }
 
-// begin checks all of a shard but its blocks. It returns nil when none of them can be read.
-func (v *verifier) begin(ctx context.Context, s *fetch.Shard) *shardCheck {
+// ends reads all of a shard but its blocks. Several goroutines call it.
+func (v *verifier) ends(ctx context.Context, s *fetch.Shard) *shardCheck {
 	s.Object.Unchecked = true // what is there of an object of another size is read
 	c := &shardCheck{v: v, s: s}
-	samples := 0
+	var err error
+	c.size, err = v.c.Source.CheckSize(ctx, s.Name, s.Size)
+	v.fail(ctx, s.Number, KindRead, "", err)
+	there := c.size >= 0
+	if there && c.size >= int64(s.Size) {
+		v.endOfArchive(ctx, s)
+	}
+	if there || s.Plain() {
+		c.index = v.indexOf(ctx, s, c.size)
+	}
+	return c
+}
+
+// begin takes in what ends has read. It returns nil when none of the blocks can be read.
+func (v *verifier) begin(ctx context.Context, c *shardCheck) *shardCheck {
+	s, samples := c.s, 0
 	for _, r := range s.Rows {
 		if r.Samples > 0 {
 			c.firsts = append(c.firsts, samples)
 			samples += int(r.Samples)
 		}
 	}
-	size, err := v.c.Source.CheckSize(ctx, s.Name, s.Size)
-	v.fail(ctx, s.Number, KindRead, "", err)
-	there := size >= 0
-	if there && size >= int64(s.Size) {
-		v.endOfArchive(ctx, s)
-	}
-	if there || s.Plain() {
-		v.indexOf(ctx, c, size)
-	}
 	if c.index == nil {
 		v.unindexed++
+	} else {
+		c.indexed(ctx)
 	}
-	if !there {
+	if c.size < 0 {
 		return nil
 	}
-	if size < int64(s.Size) {
-		c.cut(size)
+	if c.size < int64(s.Size) {
+		c.cut(c.size)
 	}
 	c.hashes = make([]format.Hash, len(c.firsts))
 	if c.index != nil {
@@ -175,24 +190,23 @@ func (v *verifier) endOfArchive(ctx context.Context, s *fetch.Shard) {
 	v.fail(ctx, s.Number, KindRead, "", format.Place{Shard: s.Name, Block: -1, Offset: off}.Wrap(err))
 }
 
-// indexOf reads a shard's index and compares it with the tables.
-func (v *verifier) indexOf(ctx context.Context, c *shardCheck, size int64) {
-	s := c.s
+// indexOf reads a shard's index and compares it with the tables. It returns nil when it cannot be
+// read.
+func (v *verifier) indexOf(ctx context.Context, s *fetch.Shard, size int64) *metadata.ShardIndex {
 	if !s.Plain() && size < int64(s.Size) {
-		return // cut off, and reported as that
+		return nil // cut off, and reported as that
 	}
 	name, _ := catalog.IndexObject(s.ShardInfo)
 	if s.Plain() && !v.size(ctx, s.Number, name, s.Tail) {
-		return
+		return nil
 	}
 	ix, n, err := v.c.ReadIndex(ctx, s, 0)
 	v.read(n)
 	if err != nil {
 		v.fail(ctx, s.Number, KindIndex, "", err)
-		return
+		return nil
 	}
-	c.index = ix
-	c.indexed(ctx)
+	return ix
 }
 
 // check returns the check of a shard whose blocks are being read.

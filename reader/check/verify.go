@@ -267,8 +267,8 @@ func (v *verifier) digest(ctx context.Context) {
 // shallow looks at sizes and ends.
 func (v *verifier) shallow(ctx context.Context) {
 	var g errgroup.Group
-	// Each takes two or three small requests: waiting is what they do.
-	g.SetLimit(max(v.o.Workers, 16))
+	// Each takes one or two small requests: waiting is what they do.
+	g.SetLimit(max(v.o.Workers, atOnce, v.c.Source.Requests()))
 	v.eachShard(ctx, func(s *fetch.Shard) bool {
 		g.Go(func() error {
 			v.shallowShard(ctx, s)
@@ -281,6 +281,8 @@ func (v *verifier) shallow(ctx context.Context) {
 
 func (v *verifier) shallowShard(ctx context.Context, s *fetch.Shard) {
 	defer v.step(1)
+	// The answer to a read has the object's size too.
+	t, raw, err := v.c.ReadHot(ctx, s)
 	sized := v.size(ctx, s.Number, s.Name, s.Size)
 	if s.Plain() {
 		name, size := catalog.IndexObject(s.ShardInfo)
@@ -289,7 +291,6 @@ func (v *verifier) shallowShard(ctx context.Context, s *fetch.Shard) {
 	if !sized {
 		return
 	}
-	t, raw, err := v.c.ReadHot(ctx, s)
 	v.read(len(raw))
 	if err != nil {
 		v.fail(ctx, s.Number, KindIndex, "", err)

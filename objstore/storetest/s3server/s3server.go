@@ -12,6 +12,7 @@ package s3server
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/md5"
 	"crypto/sha256"
 	"encoding/base64"
@@ -49,6 +50,7 @@ type Server struct {
 	NotModified   bool   // completions under a condition are answered with 304, as S3Mock does
 	Checks        bool   // parts have a CRC-32C that is verified, and no MD5
 	Directory     bool   // it is the directory bucket DirectoryBucket
+	Page          int    // names of a page of a list; 3 if 0
 	Torn          *Pairs // commits check the condition, give up the lock, and then write
 
 	// Versioned keeps in Versions what is put and deleted, the newest of a key first. Those that
@@ -308,7 +310,7 @@ func get(w http.ResponseWriter, r *http.Request, object Stored, ok bool) {
 
 func (s *Server) list(w http.ResponseWriter, query url.Values) {
 	prefix, after := query.Get("prefix"), query.Get("continuation-token")
-	const page = 3
+	page := cmp.Or(s.Page, 3)
 	var out struct {
 		XMLName               xml.Name `xml:"ListBucketResult"`
 		EncodingType          string
@@ -371,7 +373,7 @@ func (s *Server) deleteVersion(w http.ResponseWriter, r *http.Request, key, id s
 
 func (s *Server) listVersions(w http.ResponseWriter, query url.Values) {
 	prefix, afterKey, afterID := query.Get("prefix"), query.Get("key-marker"), query.Get("version-id-marker")
-	const page = 3
+	page := cmp.Or(s.Page, 3)
 	type entry struct {
 		Key          string
 		VersionID    string `xml:"VersionId"`
