@@ -112,6 +112,17 @@ def test_batches_of_a_loader(small: Path) -> None:
         assert i == SAMPLES
 
 
+def test_facts_meanwhile(small: Path) -> None:
+    """What a program asks the loader while the thread waits for a batch does not end the child."""
+    loader = Loader(small, **in_groups(**{"batch_size": 1, "fields": ["txt"], **BOOK}))
+    with Prefetcher(loader, "cpu", ahead=3) as batches:
+        count = 0
+        for _ in batches:
+            count += 1
+            assert loader.info["samples"] == SAMPLES and loader.fields == ["txt"] and loader.metrics_url is None
+        assert count == SAMPLES
+
+
 def test_tuples(small: Path) -> None:
     """What a map returns may be anything; a Loader knows its place all the same, workers do not."""
     with Prefetcher(Loader(small, 100, fields=["cls"], map=pair, shuffle=True, seed=3), "cpu") as batches:

@@ -167,7 +167,7 @@ class Loader(Stream, Arguments[T]):
         generation, fields. Of a mix, these are sums, ``sources`` has the facts of each, and
         ``epoch_length`` and ``end`` are in samples, also with ``units``. Starts the
         child."""
-        self._connect()
+        self._facts()
         return self._session.facts()
 
     @property

@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Mapping as AnyMapping
 from fractions import Fraction
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .._checks import cut
 from ..errors import CheckpointError, ConfigError, ShardtoolError
@@ -92,6 +92,16 @@ def agreed(
     if isinstance(asked, Exception):
         raise asked
     return asked
+
+
+def means(loader: Any, sums: "Mapping[str, Tuple[float, int]]") -> Dict[str, float]:
+    """Returns the mean of each source over all ranks, which have sums and numbers of values."""
+    rank, world_size = loader._resolve()
+    loader._steering = join(loader._asked.faults.skip_group, rank, world_size, loader._steering)
+    all = [sums] if loader._steering is None else _gather(loader._steering, dict(sums))
+    names = sorted({name for one in all for name in one})
+    parts = {name: [one[name] for one in all if name in one] for name in names}
+    return {name: sum(total for total, _ in of) / sum(count for _, count in of) for name, of in parts.items()}
 
 
 def _gather(ranks: Ranks, mine: Any) -> "List[Any]":

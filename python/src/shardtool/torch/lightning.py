@@ -1,4 +1,4 @@
-"""Keeps the place in the data with each checkpoint of Lightning."""
+"""Keeps the place in the data with each checkpoint of Lightning, and sets weights by losses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from typing import Any, Dict
 
 from ..errors import ConfigError
+from .losses import Losses
 from .named import state_of
 
 if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -104,3 +105,38 @@ class KeepPlace(Callback):  # type: ignore[misc,unused-ignore]
             # Saved as an epoch began. The counts are of the one before, with which Lightning would
             # end this one after a batch.
             batches.update(current=dict.fromkeys(batches["current"], 0), is_last_batch=False)
+
+
+class SteerByLoss(Losses, Callback):  # type: ignore[misc,unused-ignore]
+    """A callback that sets the weights of a mix by the losses of its sources.
+
+    ::
+
+        steer = SteerByLoss(loader, on_loss)
+        trainer = lightning.Trainer(callbacks=[steer])
+
+        def training_step(self, batch, _):
+            losses = cross_entropy(self(batch["x"]), batch["y"], reduction="none")
+            self.steer.add(batch["sources"], losses)
+            return losses.mean()
+
+    The arguments are those of ``Losses``. The function is called after each step of the optimizer,
+    before callbacks that follow this one save a checkpoint, so that the place in it has the
+    weights.
+    """
+
+    _step = 0
+
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
+        """Called by Lightning."""
+        self._step = trainer.global_step
+
+    def on_train_batch_end(self, trainer: Any, *args: Any, **named: Any) -> None:
+        """Called by Lightning."""
+        if trainer.global_step == self._step:  # gradients add up
+            return
+        self._step = trainer.global_step
+        if self._after(self._step):
+            for callback in trainer.callbacks:
+                if isinstance(callback, KeepPlace):  # it may have been called before this one
+                    callback.on_train_batch_end(trainer, *args, **named)
