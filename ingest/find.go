@@ -117,8 +117,11 @@ func (f *Found) lookAtDisk(ctx context.Context, src string) (*recognised, error)
 		r, err := f.lookAtFiles(ctx, src, files)
 		return r.counted(left), err
 	}
-	if err != nil && kindOf(src) == nil {
-		return &recognised{kind: &filesKind}, nil // opening it gives the error
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, noSource(src)
+	}
+	if err != nil {
+		return nil, err
 	}
 	in, err := localInput(src)
 	if err != nil {
@@ -171,10 +174,8 @@ func (f *Found) lookAtFiles(ctx context.Context, src string, files []source.Inpu
 		case of != nil && k == nil && !f.as.files:
 			help, program := of.Instead(name)
 			return nil, f.refused(name, of, name, help, program)
-		case (k == nil && len(files) == 1 || k != &zipKind && f.as.files) && strings.Contains(src, "://"):
-			return nil, f.partOfSample(src)
 		case k == nil && len(files) == 1, k != &zipKind && f.as.files:
-			return &recognised{kind: &filesKind}, nil // opening it gives the error
+			return nil, f.partOfSample(src)
 		case k == nil:
 			folder, pattern := cutGlob(src)
 			return nil, wrongf("source %s matches %s, which is a part of a sample: give the folder %s with %s '%s'; globs and braces are for files that hold samples: %s", src, name, folder, f.opt("include"), pattern, kindNames())

@@ -87,7 +87,7 @@ func (f *Found) Check(ctx context.Context, target string) error {
 			folders = append(folders, src)
 		}
 	}
-	return f.checkSources(folders, target)
+	return checkSources(folders, target)
 }
 
 // Inside rejects a target inside a folder or a data set of the sources, none of which it lists.
@@ -104,7 +104,7 @@ func Inside(ctx context.Context, addresses []string, target string) error {
 				return err
 			}
 		} else if info, err := os.Stat(src); err == nil && info.IsDir() {
-			if err := f.checkSources([]string{src}, target); err != nil {
+			if err := checkSources([]string{src}, target); err != nil {
 				return err
 			}
 		}
@@ -154,23 +154,13 @@ func (f *Found) lookAt(ctx context.Context, src string) (*recognised, error) {
 	return f.lookAtDisk(ctx, src)
 }
 
-// checkSources rejects sources that contain the target, and sources that are not folders.
-func (f *Found) checkSources(srcs []string, target string) error {
+// checkSources rejects folders that contain the target.
+func checkSources(srcs []string, target string) error {
 	abs, err := realPath(target)
 	if err != nil {
 		return err
 	}
 	for _, s := range srcs {
-		info, err := os.Stat(s)
-		if err != nil {
-			if os.IsNotExist(err) {
-				return noSource(s)
-			}
-			return err
-		}
-		if !info.IsDir() {
-			return f.partOfSample(s)
-		}
 		src, err := realPath(s)
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/format/stacked"
+	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -107,7 +108,7 @@ func (p *current) allow(ctx context.Context, store objstore.Store,
 		return nil, nil, err
 	}
 	if sum != nil && opt.Mode == ModeCreate {
-		exists = fmt.Errorf("%w (generation %d, %d samples)", ErrExists, sum.Generation, sum.Samples)
+		exists = fmt.Errorf("%w (generation %d, %s)", ErrExists, sum.Generation, plain.Plural(sum.Samples, "sample"))
 	}
 	return sum, exists, nil
 }
