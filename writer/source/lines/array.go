@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/shardtool/shardtool/internal/format/npy"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 const (
@@ -23,14 +24,14 @@ type array struct {
 	known []bool // dimensions that a closed list has fixed
 	at    []int  // elements so far of each open list
 	count int
-	kinds [kindBool + 1]bool
+	kinds [rows.Bool + 1]bool
 }
 
 // read parses a list that scanNested has checked. It returns false if the list is not an array: it
 // is ragged, holds no number, mixes types, or has integers beyond 64 bits, or beyond 53 beside
 // fractions, which would lose digits.
 func (a *array) read(b []byte) bool {
-	a.b, a.count, a.kinds = b, 0, [kindBool + 1]bool{}
+	a.b, a.count, a.kinds = b, 0, [rows.Bool + 1]bool{}
 	a.dims, a.known, a.at = a.dims[:0], a.known[:0], a.at[:0]
 	wide := false // an integer is beyond those that float64 has
 	deepest := 0  // the depth of values
@@ -70,7 +71,7 @@ func (a *array) read(b []byte) bool {
 				return false
 			}
 			k, end, _ := scanNumber(b, i)
-			if k == kindInteger && end-i > 15 {
+			if k == rows.Digits && end-i > 15 {
 				n, err := strconv.ParseInt(string(b[i:end]), 10, 64)
 				if err != nil {
 					return false
@@ -83,33 +84,33 @@ func (a *array) read(b []byte) bool {
 			i = end
 		}
 	}
-	if wide && a.kinds[kindNumber] {
+	if wide && a.kinds[rows.Number] {
 		return false
 	}
-	numbers := a.kinds[kindInteger] || a.kinds[kindNumber]
-	return a.count > 0 && len(a.dims) == deepest && numbers != a.kinds[kindBool] && a.finite()
+	numbers := a.kinds[rows.Digits] || a.kinds[rows.Number]
+	return a.count > 0 && len(a.dims) == deepest && numbers != a.kinds[rows.Bool] && a.finite()
 }
 
 // finite reports whether every number fits in a float64.
 func (a *array) finite() bool {
-	if !a.kinds[kindNumber] {
+	if !a.kinds[rows.Number] {
 		return true
 	}
 	ok := true
-	a.each(func(v value) {
-		_, err := strconv.ParseFloat(string(v.b), 64)
+	a.each(func(b []byte) {
+		_, err := strconv.ParseFloat(string(b), 64)
 		ok = ok && err == nil
 	})
 	return ok
 }
 
 // each calls f for each element.
-func (a *array) each(f func(v value)) {
+func (a *array) each(f func(b []byte)) {
 	for i := 0; i < len(a.b); {
 		switch c := a.b[i]; {
 		case c == '-' || c >= '0' && c <= '9' || c == 't' || c == 'f' || c == 'N' || c == 'I':
-			k, end, _ := scanNumber(a.b, i)
-			f(value{k, a.b[i:end]})
+			_, end, _ := scanNumber(a.b, i)
+			f(a.b[i:end])
 			i = end
 		default:
 			i++
@@ -119,7 +120,7 @@ func (a *array) each(f func(v value)) {
 
 // size returns the size of the elements in bytes.
 func (a *array) size() int64 {
-	if a.kinds[kindBool] {
+	if a.kinds[rows.Bool] {
 		return int64(a.count)
 	}
 	return 8 * int64(a.count)
@@ -129,25 +130,25 @@ func (a *array) size() int64 {
 // booleans are bool.
 func (a *array) append(dst []byte) []byte {
 	switch {
-	case a.kinds[kindBool]:
+	case a.kinds[rows.Bool]:
 		dst = npy.AppendHeader(dst, "|b1", a.dims...)
-		a.each(func(v value) {
-			b := byte(0)
-			if v.b[0] == 't' {
-				b = 1
+		a.each(func(b []byte) {
+			bit := byte(0)
+			if b[0] == 't' {
+				bit = 1
 			}
-			dst = append(dst, b)
+			dst = append(dst, bit)
 		})
-	case a.kinds[kindNumber]:
+	case a.kinds[rows.Number]:
 		dst = npy.AppendHeader(dst, "<f8", a.dims...)
-		a.each(func(v value) {
-			f, _ := strconv.ParseFloat(string(v.b), 64)
+		a.each(func(b []byte) {
+			f, _ := strconv.ParseFloat(string(b), 64)
 			dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(f))
 		})
 	default:
 		dst = npy.AppendHeader(dst, "<i8", a.dims...)
-		a.each(func(v value) {
-			n, _ := strconv.ParseInt(string(v.b), 10, 64)
+		a.each(func(b []byte) {
+			n, _ := strconv.ParseInt(string(b), 10, 64)
 			dst = binary.LittleEndian.AppendUint64(dst, uint64(n))
 		})
 	}

@@ -21,8 +21,8 @@ const (
 var extensions = [...]string{"txt", "cls", "npy", "json", "bin", "jpg", "png"}
 
 // extensionOf has the extensions of kinds, as far as no more than the kind decides.
-var extensionOf = [...]extension{kindList: extJSON, kindObject: extJSON, kindBytes: extBytes, kindArray: extNumpy,
-	kindJPEG: extJPEG, kindPNG: extPNG}
+var extensionOf = [...]extension{rows.List: extJSON, rows.Object: extJSON, rows.Bytes: extBytes, rows.Array: extNumpy,
+	rows.JPEG: extJPEG, rows.PNG: extPNG}
 
 // column is a member or column and its value in the current row.
 type column struct {
@@ -33,7 +33,7 @@ type column struct {
 	wanted bool   // as a field, key, attribute or filter
 	names  [len(extensions)]string
 	row    int64 // the last row that had the column
-	v      value
+	v      rows.Cell
 	// words are the kinds that the fields of the chunk had so far, by extension.
 	chunk int64
 	words [len(extensions)]string

@@ -2,6 +2,8 @@ package lines
 
 import (
 	"unicode/utf8"
+
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // maxDepth is the maximum nesting of lists and objects.
@@ -105,13 +107,13 @@ func (p *parser) member(c *chunk, b []byte, i int, col *column) (end int, err *s
 		if err != nil {
 			return i, err
 		}
-		*v = value{kindText, b[begin:end:end]}
+		v.Kind, v.B = rows.Text, b[begin:end:end]
 		if escaped && col.wanted {
 			at := len(c.side)
-			if c.side, err = unescape(c.side, v.b, begin); err != nil {
+			if c.side, err = unescape(c.side, v.B, begin); err != nil {
 				return i, err
 			}
-			v.b = c.side[at:len(c.side):len(c.side)]
+			v.B = c.side[at:len(c.side):len(c.side)]
 		}
 		return end + 1, nil
 	}
@@ -119,20 +121,20 @@ func (p *parser) member(c *chunk, b []byte, i int, col *column) (end int, err *s
 	if err != nil {
 		return end, err
 	}
-	*v = value{kind, b[i:end:end]}
+	v.Kind, v.B = kind, b[i:end:end]
 	return end, nil
 }
 
 // scanValue finds the end of a value other than a string.
-func (p *parser) scanValue(b []byte, i int) (k kind, end int, err *syntaxError) {
+func (p *parser) scanValue(b []byte, i int) (k rows.Kind, end int, err *syntaxError) {
 	if i == len(b) {
 		return 0, i, wants(b, i, "a value")
 	}
 	switch b[i] {
 	case '{', '[':
-		k = kindList
+		k = rows.List
 		if b[i] == '{' {
-			k = kindObject
+			k = rows.Object
 		}
 		end, err = p.scanNested(b, i)
 		return k, end, err

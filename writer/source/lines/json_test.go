@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/shardtool/shardtool/hint"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // TestMembers: the fields that members become.
@@ -160,8 +161,8 @@ func FuzzJSON(f *testing.F) {
 			if !ok {
 				t.Fatalf("%q: no member %q", line, col.name)
 			}
-			got := string(col.v.b)
-			if col.v.kind == kindText {
+			got := string(col.v.B)
+			if col.v.Kind == rows.Text {
 				var text string
 				if err := json.Unmarshal(raw, &text); err != nil || text != got {
 					t.Fatalf("%q: %q is %q, want %q (%v)", line, col.name, got, text, err)
@@ -169,7 +170,7 @@ func FuzzJSON(f *testing.F) {
 			} else if got != string(raw) {
 				t.Fatalf("%q: %q is %q, want %q", line, col.name, got, raw)
 			}
-			if err := p.field(c, col); err == nil && col.v.kind == kindList && c.fields[len(c.fields)-1].Name == col.name+".npy" {
+			if err := p.field(c, col); err == nil && col.v.Kind == rows.List && c.fields[len(c.fields)-1].Name == col.name+".npy" {
 				checkArray(t, raw, c.fields[len(c.fields)-1].Data)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // kindFiles is the number of files read to determine the kinds of attributes. There may be many
@@ -15,7 +16,7 @@ const kindFiles = 32
 // chooseKinds sets the kind of each attribute by the first rows of the first file that has values
 // for it, or to label.
 func (s *lineSource) chooseKinds(ctx context.Context) error {
-	left := len(s.plan.attrs)
+	left := len(s.plan.Attributes)
 	known := make([]bool, left)
 	for _, f := range s.files[:min(len(s.files), kindFiles)] {
 		if left == 0 {
@@ -27,7 +28,7 @@ func (s *lineSource) chooseKinds(ctx context.Context) error {
 		}
 		for i, kind := range kinds {
 			if kind >= 0 && !known[i] {
-				s.plan.attrs[i].Kind, known[i] = kind.attr(), true
+				s.plan.Attributes[i].Kind, known[i] = kind.attr(), true
 				left--
 			}
 		}
@@ -48,7 +49,7 @@ func (s *lineSource) kindsIn(ctx context.Context, f *textFile) ([]evidence, erro
 	}
 	defer done()
 	c := chunk{of: f}
-	kinds := make([]evidence, len(s.plan.attrs))
+	kinds := make([]evidence, len(s.plan.Attributes))
 	for i := range kinds {
 		kinds[i] = -1
 	}
@@ -61,7 +62,7 @@ func (s *lineSource) kindsIn(ctx context.Context, f *textFile) ([]evidence, erro
 	parser := newParser(s.plan)
 	parser.seen = func() {
 		for i, col := range parser.attrs {
-			if col.row == parser.row && col.v.kind != kindNull {
+			if col.row == parser.row && col.v.Kind != rows.Null {
 				kinds[i] = kinds[i].and(col.v)
 			}
 		}
@@ -79,11 +80,11 @@ const (
 	anyText
 )
 
-func (e evidence) and(v value) evidence {
+func (e evidence) and(v rows.Cell) evidence {
 	fits := anyText
-	if _, ok := v.integer(); ok {
+	if _, ok := v.Integer(); ok {
 		fits = onlyIntegers
-	} else if _, ok := v.number(); ok {
+	} else if _, ok := v.Float(); ok {
 		fits = onlyNumbers
 	}
 	return max(e, fits)

@@ -3,28 +3,29 @@ package lines
 import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/input/kinds"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // maxLearned bounds the names of fields whose kind is learned, because cursors contain them. Fields
 // beyond it have no kind.
 const maxLearned = 64 << 10
 
-// word is the kind of a field that has the value.
-func (v value) word(ext extension) string {
+// wordOf is the kind of a field that has the value.
+func wordOf(v *rows.Cell, ext extension) string {
 	switch {
 	case ext == extNumpy:
 		return "npy"
 	case ext >= extBytes:
 		return "bytes"
-	case ext == extJSON, v.kind == kindBool:
+	case ext == extJSON, v.Kind == rows.Bool:
 		return "json"
-	case v.kind == kindNull || v.kind == kindText: // a null is an empty field
+	case v.Kind == rows.Null || v.Kind == rows.Text: // a null is an empty field
 		return "txt"
 	}
-	if v.kind == kindNumber { // one of MDS may be nan
+	if v.Kind == rows.Number { // one of MDS may be nan
 		return "float"
 	}
-	return numberWord(v.b)
+	return numberWord(v.B)
 }
 
 // learned are the kinds of the fields of the rows up to the cursor.

@@ -27,6 +27,7 @@ import (
 	"github.com/shardtool/shardtool/internal/input/stream"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // mdsShard stands in place of the separator of cells for shards of MosaicML Streaming: the number n
@@ -364,37 +365,37 @@ func (p *parser) mdsValue(c *chunk, col *column, e *mds.Encoding, b []byte) erro
 			return p.set(p.part(col, i, ext), v)
 		})
 	}
-	v := value{b: b}
+	v := rows.Cell{B: b}
 	var err error
 	switch e.Kind {
 	case mds.Str, mds.Decimal:
-		if v.kind = kindText; !utf8.Valid(b) {
+		if v.Kind = rows.Text; !utf8.Valid(b) {
 			return corruptf("it is not UTF-8")
 		}
 	case mds.JSON:
-		v.kind = kindObject
+		v.Kind = rows.Object
 	case mds.Bytes:
-		v.kind = kindBytes
+		v.Kind = rows.Bytes
 	case mds.Integer, mds.Float:
 		begin := len(c.side)
 		c.side = e.AppendNumber(c.side, b)
-		v.b = c.side[begin:len(c.side):len(c.side)]
-		if v.kind = kindInteger; e.Kind == mds.Float {
-			v.kind = kindNumber
+		v.B = c.side[begin:len(c.side):len(c.side)]
+		if v.Kind = rows.Digits; e.Kind == mds.Float {
+			v.Kind = rows.Number
 		}
 	case mds.Digits:
-		if v.kind = kindInteger; numberWord(b) == "txt" || strings.ContainsAny(string(b), ".eE") {
+		if v.Kind = rows.Digits; numberWord(b) == "txt" || strings.ContainsAny(string(b), ".eE") {
 			return corruptf("%.40q is no integer", b)
 		}
 	case mds.Fraction:
-		v.kind = kindNumber
+		v.Kind = rows.Number
 		if _, err := strconv.ParseFloat(string(b), 64); err != nil && !errors.Is(err, strconv.ErrRange) {
 			return corruptf("%.40q is no number", b)
 		}
 	case mds.NDArray:
 		begin := len(c.side)
 		if c.side, err = e.AppendArray(c.side, b); err == nil {
-			v = value{kind: kindArray, b: c.side[begin:len(c.side):len(c.side)]}
+			v = rows.Cell{Kind: rows.Array, B: c.side[begin:len(c.side):len(c.side)]}
 		}
 	default:
 		v, err = c.image(e, b)
@@ -403,16 +404,16 @@ func (p *parser) mdsValue(c *chunk, col *column, e *mds.Encoding, b []byte) erro
 }
 
 // image returns a file of an image, or of pixels.
-func (c *chunk) image(e *mds.Encoding, b []byte) (v value, err error) {
+func (c *chunk) image(e *mds.Encoding, b []byte) (v rows.Cell, err error) {
 	switch e.Kind {
 	case mds.JPEG:
-		return value{kind: kindJPEG, b: b}, nil
+		return rows.Cell{Kind: rows.JPEG, B: b}, nil
 	case mds.PNG:
-		return value{kind: kindPNG, b: b}, nil
+		return rows.Cell{Kind: rows.PNG, B: b}, nil
 	}
 	begin := len(c.side)
 	c.side, err = mds.AppendPNG(c.side, b)
-	return value{kind: kindPNG, b: c.side[begin:len(c.side):len(c.side)]}, err
+	return rows.Cell{Kind: rows.PNG, B: c.side[begin:len(c.side):len(c.side)]}, err
 }
 
 // part returns the column of one image of a list.

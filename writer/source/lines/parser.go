@@ -15,6 +15,7 @@ import (
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // chunk parses the rows of a chunk.
@@ -96,7 +97,7 @@ func (p *parser) finish(c *chunk, at, after place, err error) {
 		p.seen()
 	}
 	if where := p.plan.Expr; where != nil && !where.Holds(func(i int) bool {
-		return p.plan.filters[i].holds(p.value(p.filters[i]))
+		return p.plan.Conditions[i].Of(p.value(p.filters[i]))
 	}) {
 		c.dropped++
 		return
@@ -117,22 +118,22 @@ func (p *parser) constants(c *chunk) error {
 		switch {
 		case !col.wanted:
 			continue
-		case col.row == p.row && (col.v.kind == kindList || col.v.kind == kindObject || col.v.kind == kindArray):
+		case col.row == p.row && (col.v.Kind == rows.List || col.v.Kind == rows.Object || col.v.Kind == rows.Array):
 			return k.Twice("no single value")
 		case col.row == p.row:
-			if err := k.Check(col.v.kind == kindNull, col.v.b); err != nil {
+			if err := k.Check(col.v.Kind == rows.Null, col.v.B); err != nil {
 				return err
 			}
 			continue
 		case k.Folder == "":
 			continue
 		}
-		col.row, col.v = p.row, value{kind: kindText, b: []byte(k.Text)}
+		col.row, col.v = p.row, rows.Cell{Kind: rows.Text, B: []byte(k.Text)}
 		if k.Integer {
-			col.v.kind = kindInteger
+			col.v.Kind = rows.Digits
 		}
 		if k.Null {
-			col.v = value{}
+			col.v = rows.Cell{}
 		}
 		p.present = append(p.present, col)
 	}
@@ -146,9 +147,9 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 		return nil
 	}
 	v := p.value(col)
-	switch v.kind {
-	case kindText, kindBytes, kindCell, kindInteger:
-	case kindNull:
+	switch v.Kind {
+	case rows.Text, rows.Bytes, rows.Word, rows.Digits:
+	case rows.Null:
 		what := "null:"
 		if col.row != p.row {
 			what = fmt.Sprintf("missing: choose another one of %s, or", p.names())
@@ -156,12 +157,12 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 		return fields.NoKey(col.name, what, " is not null")
 	default:
 		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", quoted(col.name),
-			kindNames[v.kind])
+			v.Kind)
 	}
-	if err := fields.CheckKey(col.name, string(v.b)); err != nil {
+	if err := fields.CheckKey(col.name, string(v.B)); err != nil {
 		return err
 	}
-	c.names = append(c.names, v.b...)
+	c.names = append(c.names, v.B...)
 	return nil
 }
 
@@ -169,7 +170,7 @@ func (p *parser) appendKey(c *chunk, number int64) error {
 func (p *parser) sample(c *chunk) error {
 	first := len(c.fields)
 	for _, col := range p.present {
-		if !col.field || col.v.kind == kindNull {
+		if !col.field || col.v.Kind == rows.Null {
 			continue
 		}
 		if err := p.field(c, col); err != nil {
@@ -183,16 +184,14 @@ func (p *parser) sample(c *chunk) error {
 	}
 	made := c.fields[first:]
 	slices.SortFunc(made, func(a, b writer.Field) int { return strings.Compare(a.Name, b.Name) })
-	for i, a := range p.plan.attrs {
-		v := p.value(p.attrs[i])
-		if v.kind == kindNull {
-			continue
-		}
-		out, err := a.value(v)
+	for i := range p.plan.Attributes {
+		out, ok, err := p.plan.Attributes[i].Value(p.value(p.attrs[i]))
 		if err != nil {
 			return err
 		}
-		c.attrs = append(c.attrs, out)
+		if ok {
+			c.attrs = append(c.attrs, out)
+		}
 	}
 	return nil
 }
@@ -250,17 +249,17 @@ func (p *parser) names() string {
 
 // field converts the value of a column to a field.
 func (p *parser) field(c *chunk, col *column) error {
-	ext, data := extensionOf[col.v.kind], col.v.b
-	switch col.v.kind {
-	case kindInteger:
+	ext, data := extensionOf[col.v.Kind], col.v.B
+	switch col.v.Kind {
+	case rows.Digits:
 		if col.class {
 			ext = extClass
 		}
-	case kindCell:
+	case rows.Word:
 		if col.class && digitsOnly(data) {
 			ext = extClass
 		}
-	case kindList:
+	case rows.List:
 		if p.array.read(data) {
 			if p.array.size() > maxArray {
 				return fmt.Errorf("%w: column %s: an array of %d bytes", format.ErrTooLarge, quoted(col.name),
@@ -293,9 +292,9 @@ func (p *parser) csvRow(c *chunk, b []byte) error {
 		}
 		again = again && string(cell) == c.of.header[n]
 		col := p.cells[n]
-		col.row, col.v = p.row, value{kind: kindCell, b: cell}
+		col.row, col.v = p.row, rows.Cell{Kind: rows.Word, B: cell}
 		if len(cell) == 0 && !quoted {
-			col.v.kind = kindNull
+			col.v.Kind = rows.Null
 		}
 		p.present = append(p.present, col)
 	}
@@ -323,7 +322,7 @@ func (p *parser) textLine(of *textFile, b []byte) error {
 	p.open(of)
 	b = trimEnd(b)
 	col := p.cells[0]
-	col.row, col.v = p.row, value{kindText, b[:len(b):len(b)]}
+	col.row, col.v = p.row, rows.Cell{Kind: rows.Text, B: b[:len(b):len(b)]}
 	p.present = append(p.present, col)
 	return nil
 }
@@ -337,7 +336,7 @@ func (p *parser) teach(of *chunk, c *column, ext extension, name string) {
 	if before == "txt" {
 		return
 	}
-	word := c.v.word(ext)
+	word := wordOf(&c.v, ext)
 	if before != "" {
 		word = kinds.Wider(before, word)
 	}
@@ -377,7 +376,7 @@ func (p *parser) example(c *chunk, record []byte) error {
 }
 
 // set sets the value of a column. A name such as image/encoded becomes a field image_encoded.
-func (p *parser) set(col *column, v value) error {
+func (p *parser) set(col *column, v rows.Cell) error {
 	if strings.IndexByte(col.base, '/') >= 0 {
 		col.base = strings.ReplaceAll(col.base, "/", "_")
 	}

@@ -1,6 +1,10 @@
 package lines
 
-import "maps"
+import (
+	"maps"
+
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
+)
 
 // parser converts the rows of chunks to samples. It is not safe for concurrent use.
 type parser struct {
@@ -8,7 +12,7 @@ type parser struct {
 	columns map[string]*column
 	named   map[string]*column // the columns that the options name
 	key     *column
-	attrs   []*column // in the order of plan.attrs
+	attrs   []*column // in the order of Plan.Attributes
 	filters []*column
 
 	file    *textFile // the file of the cached cells
@@ -20,6 +24,7 @@ type parser struct {
 	present []*column // columns of the current row
 	scratch []byte
 	stack   []byte
+	none    rows.Cell
 	array   array
 	seen    func() // if not nil, called for each row that was parsed
 }
@@ -36,10 +41,10 @@ func newParser(p *plan) *parser {
 	if p.opt.Key != "" {
 		out.key = name(p.opt.Key)
 	}
-	for _, a := range p.attrs {
-		out.attrs = append(out.attrs, name(a.column))
+	for _, a := range p.Attributes {
+		out.attrs = append(out.attrs, name(a.Column))
 	}
-	for _, f := range p.filters {
+	for _, f := range p.Conditions {
 		out.filters = append(out.filters, name(f.Column))
 	}
 	return out
@@ -67,7 +72,7 @@ func (p *parser) open(f *textFile) {
 	p.file, p.cells, p.headed = f, p.cells[:0], false
 	for _, name := range f.header {
 		p.cells = append(p.cells, p.find(name))
-		_, number := value{kind: kindCell, b: []byte(name)}.number()
+		_, number := (&rows.Cell{Kind: rows.Word, B: []byte(name)}).Float()
 		p.headed = p.headed || !number // numbers, or one word, are a sample as well
 	}
 	p.headed = p.headed && !f.bare && len(f.header) > 1
@@ -83,9 +88,9 @@ func (p *parser) forget() {
 }
 
 // value returns the value of a column in the current row.
-func (p *parser) value(c *column) value {
+func (p *parser) value(c *column) *rows.Cell {
 	if c.row != p.row {
-		return value{}
+		return &p.none
 	}
-	return c.v
+	return &c.v
 }

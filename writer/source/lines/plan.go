@@ -3,7 +3,6 @@ package lines
 import (
 	"slices"
 
-	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 	"github.com/shardtool/shardtool/writer/source/internal/rows"
@@ -12,13 +11,11 @@ import (
 // plan is how rows become samples. It is immutable.
 type plan struct {
 	rows.Plan
-	opt     Options
-	attrs   []attr
-	filters []*condition // the conditions of Expr
+	opt Options
 }
 
 // scan finds the end of a number, or word, of JSON.
-func (p *plan) scan(b []byte, i int) (kind, int, *syntaxError) {
+func (p *plan) scan(b []byte, i int) (rows.Kind, int, *syntaxError) {
 	if p.opt.AllowNaN {
 		return scanNumber(b, i)
 	}
@@ -41,14 +38,6 @@ func newPlan(files []*textFile, opt *Options) (*plan, error) {
 		return nil, err
 	}
 	p := &plan{Plan: *of, opt: *opt}
-	for _, a := range p.Attributes {
-		p.attrs = append(p.attrs, attr{format.Attribute{Name: a.Name}, a.Column})
-	}
-	if p.Expr != nil {
-		for i := range p.Expr.Conditions {
-			p.filters = append(p.filters, newCondition(&p.Expr.Conditions[i]))
-		}
-	}
 	if err := p.checkNames(columns); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // scanName skips a member's name and its colon.
@@ -25,11 +27,11 @@ func scanName(b []byte, i int) (int, *syntaxError) {
 }
 
 // scanPlain finds the end of a number, true, false or null.
-func scanPlain(b []byte, i int) (k kind, end int, err *syntaxError) {
+func scanPlain(b []byte, i int) (k rows.Kind, end int, err *syntaxError) {
 	for _, word := range [...]struct {
 		text string
-		kind kind
-	}{{"true", kindBool}, {"false", kindBool}, {"null", kindNull}} {
+		kind rows.Kind
+	}{{"true", rows.Bool}, {"false", rows.Bool}, {"null", rows.Null}} {
 		if n := i + len(word.text); b[i] == word.text[0] && n <= len(b) && string(b[i:n]) == word.text {
 			return word.kind, n, nil
 		}
@@ -46,16 +48,16 @@ func scanPlain(b []byte, i int) (k kind, end int, err *syntaxError) {
 	if b[first] == '0' && i > first+1 {
 		return 0, begin, bad(begin, "a number begins with 0: put it in quotes, or take the 0 away")
 	}
-	k = kindInteger
+	k = rows.Digits
 	if i < len(b) && b[i] == '.' {
-		k = kindNumber
+		k = rows.Number
 		from := i + 1
 		if i = skipDigits(b, from); i == from {
 			return 0, i, wants(b, i, "a digit after the point")
 		}
 	}
 	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
-		k = kindNumber
+		k = rows.Number
 		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
 			i++
 		}
@@ -76,9 +78,9 @@ func numberWord(b []byte) string {
 	switch k, end, err := scanPlain(b, 0); {
 	case err != nil || end < len(b):
 		return "txt"
-	case k == kindNumber:
+	case k == rows.Number:
 		return "float"
-	case k != kindInteger:
+	case k != rows.Digits:
 		return "txt"
 	}
 	if len(b) > 18 {
@@ -87,6 +89,12 @@ func numberWord(b []byte) string {
 		}
 	}
 	return "int"
+}
+
+// digitsOnly reports whether a cell is an integer.
+func digitsOnly(b []byte) bool {
+	b = bytes.TrimPrefix(b, []byte("-"))
+	return len(b) > 0 && skipDigits(b, 0) == len(b)
 }
 
 func skipDigits(b []byte, i int) int {
@@ -121,9 +129,9 @@ func scanNaN(b []byte, i int) (end int, ok bool) {
 }
 
 // scanNumber is scanPlain with NaN and Infinity.
-func scanNumber(b []byte, i int) (k kind, end int, err *syntaxError) {
+func scanNumber(b []byte, i int) (k rows.Kind, end int, err *syntaxError) {
 	if end, ok := scanNaN(b, i); ok {
-		return kindNumber, end, nil
+		return rows.Number, end, nil
 	}
 	return scanPlain(b, i)
 }

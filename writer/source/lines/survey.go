@@ -14,6 +14,7 @@ import (
 	"github.com/shardtool/shardtool/internal/input/stream"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // survey determines the kind of a file and reads the header of CSV and the columns of MDS.
@@ -152,7 +153,7 @@ func (f *textFile) isData(b []byte) bool {
 	row, data := f.row(b), false
 	for !row.over {
 		cell, _, _ := row.next(nil)
-		if _, ok := (value{kind: kindCell, b: cell}).number(); !ok {
+		if _, ok := (&rows.Cell{Kind: rows.Word, B: cell}).Float(); !ok {
 			return false
 		}
 		data = data || !digitsOnly(cell) || cell[0] == '-'

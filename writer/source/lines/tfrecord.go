@@ -11,6 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/npy"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // tfRecord stands in place of the separator of cells for files of TFRecord. A record is its length
@@ -138,16 +139,16 @@ func (f *tfFeature) size() (n int, descr string) {
 
 // featureValue returns the value of a feature: one byte string as it is, several as a JSON list,
 // numbers as an array, also where there is one, because the record does not tell it from a list.
-func featureValue(c *chunk, b []byte) (value, error) {
+func featureValue(c *chunk, b []byte) (rows.Cell, error) {
 	var f tfFeature
 	err := f.read(b)
 	switch {
 	case err != nil:
-		return value{}, err
+		return rows.Cell{}, err
 	case f.kind == 0:
-		return value{}, nil
+		return rows.Cell{}, nil
 	case f.kind == 1 && len(f.bytes) == 1:
-		return value{kind: kindBytes, b: f.bytes[0]}, nil
+		return rows.Cell{Kind: rows.Bytes, B: f.bytes[0]}, nil
 	case f.kind == 1:
 		return texts(f.bytes)
 	}
@@ -156,28 +157,28 @@ func featureValue(c *chunk, b []byte) (value, error) {
 }
 
 // array returns an array of a chunk.
-func (c *chunk) array(descr string, numbers []byte, shape ...int) value {
+func (c *chunk) array(descr string, numbers []byte, shape ...int) rows.Cell {
 	begin := len(c.side)
 	c.side = append(npy.AppendHeader(c.side, descr, shape...), numbers...)
-	return value{kind: kindArray, b: c.side[begin:len(c.side):len(c.side)]}
+	return rows.Cell{Kind: rows.Array, B: c.side[begin:len(c.side):len(c.side)]}
 }
 
 // texts returns strings as a JSON list.
-func texts(list [][]byte) (value, error) {
+func texts(list [][]byte) (rows.Cell, error) {
 	out := make([]string, len(list))
 	for i, b := range list {
 		if !utf8.Valid(b) {
-			return value{}, fmt.Errorf("it has %d byte strings that are not all UTF-8, which become no field: take the other columns only", len(list))
+			return rows.Cell{}, fmt.Errorf("it has %d byte strings that are not all UTF-8, which become no field: take the other columns only", len(list))
 		}
 		out[i] = string(b)
 	}
 	text, err := json.Marshal(out)
-	return value{kind: kindList, b: text}, err
+	return rows.Cell{Kind: rows.List, B: text}, err
 }
 
 // steps returns the value of a feature list: numbers as an array with a row for each step, and one
 // byte string a step as a JSON list.
-func steps(c *chunk, list []byte) (value, error) {
+func steps(c *chunk, list []byte) (rows.Cell, error) {
 	var all tfFeature
 	n, each := 0, -1
 	err := messages(list, func(num protowire.Number, typ protowire.Type, b []byte) error {
@@ -200,15 +201,15 @@ func steps(c *chunk, list []byte) (value, error) {
 	})
 	switch {
 	case err != nil || all.kind == 0:
-		return value{}, err
+		return rows.Cell{}, err
 	case all.kind == 1 && each != 1:
-		return value{}, fmt.Errorf("its steps have %d byte strings each, which become no field: take the other columns only", each)
+		return rows.Cell{}, fmt.Errorf("its steps have %d byte strings each, which become no field: take the other columns only", each)
 	case all.kind == 1:
 		return texts(all.bytes)
 	}
 	_, descr := all.size()
 	if len(all.numbers) > maxArray {
-		return value{}, fmt.Errorf("%w: an array of %d bytes", format.ErrTooLarge, len(all.numbers))
+		return rows.Cell{}, fmt.Errorf("%w: an array of %d bytes", format.ErrTooLarge, len(all.numbers))
 	}
 	return c.array(descr, all.numbers, n, each), nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // group reads the rows of one row group.
@@ -73,7 +74,7 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 	if p.plan.Expr != nil {
 		var failed error
 		never := p.plan.Expr.Never(func(i int) bool {
-			never, err := p.plan.filters[i].neverIn(meta, g.rows)
+			never, err := p.plan.filters[i].neverIn(p.plan.Conditions[i], meta, g.rows)
 			failed = cmp.Or(failed, err)
 			return never
 		})
@@ -87,24 +88,37 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 	return g, g.open(p, f, rg)
 }
 
-// neverIn reports whether the statistics of a row group prove that no row matches.
-func (f *filter) neverIn(meta *metadata.RowGroupMetaData, rows int64) (never bool, err error) {
-	if f.col.constant {
-		return !f.holds(), nil
+// neverIn reports whether the statistics of a row group prove that the condition holds for no row.
+func (c *column) neverIn(f *rows.Condition, meta *metadata.RowGroupMetaData, rows int64) (never bool, err error) {
+	if c.constant {
+		return !f.Of(c.single()), nil
 	}
-	if f.col.node == nil || f.col.node.shape != shapeScalar || f.col.wide { // statistics are of the file's type
+	if c.node == nil || c.node.shape != shapeScalar || c.wide { // statistics are of the file's type
 		return false, nil
 	}
-	chunk, err := meta.ColumnChunk(f.col.node.first)
+	chunk, err := meta.ColumnChunk(c.node.first)
 	if err != nil {
 		return false, err
 	}
 	_ = protect(func() error { // unreadable statistics prove nothing
 		stats, err := chunk.Statistics()
-		never = err == nil && f.never(&f.col.node.leaf, stats, rows)
+		never = err == nil && neverWithin(f, &c.node.leaf, stats, rows)
 		return nil
 	})
 	return never, nil
+}
+
+// single returns the value of the current row as conditions and attributes take it.
+func (c *column) single() *rows.Cell {
+	switch {
+	case c.null || c.node == nil:
+		c.one = rows.Cell{}
+	case c.node.shape != shapeScalar:
+		c.one = rows.Cell{Kind: rows.List}
+	default:
+		c.one = c.node.leaf.cell(c.v)
+	}
+	return &c.one
 }
 
 func (g *group) open(p *rowSource, f *openedFile, rg *file.RowGroupReader) error {
@@ -300,14 +314,16 @@ func (g *group) next() (s writer.Sample, ok bool, err error) {
 			}
 		}
 	}
-	for _, f := range g.plan.filters { // any order of a time that is none would be wrong
-		if c := f.col; !f.Nulls() && !c.null && c.node.shape == shapeScalar {
+	for i, c := range g.plan.filters { // any order of a time that is none would be wrong
+		if !g.plan.Conditions[i].Nulls() && !c.null && c.node.shape == shapeScalar {
 			if err := c.node.leaf.checkTime(c.v); err != nil {
 				return skip(fmt.Errorf("column %s: %w", c.name, err))
 			}
 		}
 	}
-	if g.plan.Expr != nil && !g.plan.Expr.Holds(func(i int) bool { return g.plan.filters[i].holds() }) {
+	if g.plan.Expr != nil && !g.plan.Expr.Holds(func(i int) bool {
+		return g.plan.Conditions[i].Of(g.plan.filters[i].single())
+	}) {
 		return s, false, nil
 	}
 	if s.Key = key; g.plan.key != nil {
@@ -363,8 +379,12 @@ func (g *group) sample() error {
 			return source.ErrNulls
 		}
 	}
-	for i := range g.plan.attrs {
-		if v, ok := g.plan.attrs[i].value(); ok {
+	for i, c := range g.plan.attrs {
+		v, ok, err := g.plan.Attributes[i].Value(c.single())
+		if err != nil {
+			return err
+		}
+		if ok {
 			g.attrs = append(g.attrs, v)
 		}
 	}
@@ -602,32 +622,6 @@ func extension(name, content []byte) string {
 var magics = []struct{ ext, begin, at8 string }{
 	{"png", "\x89PNG\r\n\x1a\n", ""}, {"jpg", "\xff\xd8\xff", ""}, {"gif", "GIF87a", ""}, {"gif", "GIF89a", ""}, {"webp", "RIFF", "WEBP"},
 	{"wav", "RIFF", "WAVE"}, {"flac", "fLaC", ""}, {"ogg", "OggS", ""}, {"mp3", "ID3", ""}, {"mp3", "\xff\xfb", ""},
-}
-
-// value returns the attribute of the current row.
-func (a *attr) value() (v format.AttrValue, ok bool) {
-	c := a.col
-	if c.null || c.node == nil {
-		return v, false
-	}
-	v.Attribute = a.Attribute
-	s := c.node.leaf.scalar
-	switch a.Kind {
-	case format.AttrNumber:
-		v.Number = s.float(c.v)
-	case format.AttrInteger:
-		v.Integer = s.integer(c.v)
-	default:
-		if n := s.integer(c.v); c.labels != nil && s.family() == "integer" {
-			if n < 0 || n >= int64(len(c.labels)) { // Hugging Face uses -1 for a missing label
-				return v, false
-			}
-			v.Label = c.labels[n]
-		} else {
-			v.Label = string(c.v.b)
-		}
-	}
-	return v, true
 }
 
 // skip reads over rows that were packed before.

@@ -76,12 +76,7 @@ type column struct {
 type cell struct {
 	null    bool
 	v, path value
-}
-
-// attr is an attribute and the column of its values.
-type attr struct {
-	format.Attribute
-	col *column
+	one     rows.Cell // for conditions and attributes
 }
 
 // plan is how rows become samples.
@@ -89,8 +84,8 @@ type plan struct {
 	rows.Plan
 	columns []*column // all columns of all files, in order
 	key     *column
-	attrs   []attr
-	filters []*filter // the conditions of Expr
+	attrs   []*column // in the order of Attributes
+	filters []*column // in the order of Conditions
 	nulls   source.Nulls
 	log     *slog.Logger
 	twice   bool     // it has said that a map has a key twice
@@ -140,15 +135,14 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 
 // chooseRows binds the conditions to columns.
 func (p *plan) chooseRows(byName map[string]*column) error {
-	if p.Expr == nil {
-		return nil
-	}
-	for i := range p.Expr.Conditions {
-		f := &filter{Condition: p.Expr.Conditions[i]}
-		if err := f.bind(byName[f.Column]); err != nil {
+	for _, f := range p.Conditions {
+		c := byName[f.Column]
+		if p.filters = append(p.filters, c); c.first == nil {
+			continue // it has only nulls
+		}
+		if err := f.Bind(c.first.kind(), c.first, c.labels); err != nil {
 			return err
 		}
-		p.filters = append(p.filters, f)
 	}
 	return nil
 }
@@ -476,12 +470,13 @@ func (p *plan) checkKey(files []*parquetFile) error {
 }
 
 func (p *plan) chooseAttrs(byName map[string]*column) error {
-	for _, of := range p.Attributes {
-		name, from, c := of.Name, of.Column, byName[of.Column]
-		a := attr{Attribute: format.Attribute{Name: name}, col: c}
-		if c.first == nil {
+	for i := range p.Attributes {
+		a := &p.Attributes[i]
+		c := byName[a.Column]
+		if p.attrs = append(p.attrs, c); c.first == nil {
 			continue // the column has no values
 		}
+		a.Labels = c.labels
 		s := c.first.leaf.scalar
 		switch {
 		case c.first.shape == shapeScalar && s.class == classText, c.labels != nil:
@@ -491,10 +486,9 @@ func (p *plan) chooseAttrs(byName map[string]*column) error {
 		case c.first.shape == shapeScalar && s.family() == "float":
 			a.Kind = format.AttrNumber
 		default:
-			return &hint.OptionError{Option: "attr", Value: name,
-				Err: fmt.Errorf("column %s is of type %v: an attribute is an integer, a float, a truth value or a string", from, c.first)}
+			return &hint.OptionError{Option: "attr", Value: a.Name,
+				Err: fmt.Errorf("column %s is of type %v: an attribute is an integer, a float, a truth value or a string", a.Column, c.first)}
 		}
-		p.attrs = append(p.attrs, a)
 	}
 	var marked []*column
 	for _, c := range p.columns {

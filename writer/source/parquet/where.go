@@ -1,117 +1,59 @@
 package parquet
 
 import (
-	"bytes"
 	"encoding/binary"
-	"math/big"
-	"slices"
-	"strconv"
-	"time"
+	"math"
 
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 
-	"github.com/shardtool/shardtool/internal/curate/where"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
-// filter is one condition on a row.
-type filter struct {
-	where.Condition
-	col  *column
-	with operand
+// kind is what the cells of a column of the type are.
+func (n *node) kind() rows.Kind {
+	if n.shape != shapeScalar {
+		return rows.List
+	}
+	return n.leaf.scalar.kind()
 }
 
-// operand is the value of a condition in each form that a column's type may need.
-type operand struct {
-	n    where.Number
-	true bool
-	b    []byte
-	t    time.Time
-	r    *big.Rat
+func (s scalar) kind() rows.Kind {
+	if k, ok := kindOf[s.class]; ok {
+		return k
+	}
+	return rows.Text
 }
 
-// bind parses the value of the condition as the type of the column.
-func (f *filter) bind(c *column) error {
-	f.col = c
-	if f.Nulls() || c.first == nil {
-		return nil
-	}
-	bad := func(want string) error {
-		return f.WordErrorf("column %s is of type %v: %s", c.name, c.first, want)
-	}
-	if c.first.shape != shapeScalar {
-		return bad("only `is null` and `is not null` go with it")
-	}
-	var ok bool
-	var err error
-	switch s := c.first.leaf.scalar; s.class {
-	case classInteger, classUnsigned, classHalf, classFloat, classDouble:
-		if i := slices.Index(c.labels, f.Word); i >= 0 && s.family() == "integer" {
-			f.Word = strconv.Itoa(i)
-		}
-		if f.with.n, ok = where.ParseNumber(f.Word); !ok {
-			return bad("compare it with a number")
-		}
-	case classBool:
-		if f.with.true, err = strconv.ParseBool(f.Word); err != nil || f.Op != "=" && f.Op != "!=" {
-			return bad("write =true or =false")
-		}
-	case classDecimal:
-		if f.with.r, ok = new(big.Rat).SetString(f.Word); !ok {
-			return bad("compare it with a number")
-		}
-	case classDate, classTimestamp, classLegacyTime:
-		f.with.t, err = time.Parse(time.RFC3339Nano, f.Word)
-		if err != nil {
-			f.with.t, err = time.Parse(time.DateOnly, f.Word)
-		}
-		if err != nil {
-			return bad("compare it with a date such as 2024-12-31 or a time such as 2024-12-31T23:59:59Z")
-		}
-	default:
-		f.with.b = []byte(f.Word)
-	}
-	return nil
+// kindOf are the kinds of cells by the classes of values. The others are texts.
+var kindOf = map[class]rows.Kind{
+	classInteger: rows.Integer, classUnsigned: rows.Unsigned, classHalf: rows.Float, classFloat: rows.Float,
+	classDouble: rows.Float, classBool: rows.Bool, classDecimal: rows.Decimal, classDate: rows.Time,
+	classTimestamp: rows.Time, classLegacyTime: rows.Time,
 }
 
-// compare orders a value and the operand. ok is false if they have no order.
-func (f *filter) compare(l *leafType, v value) (order int, ok bool) {
+// cell returns a value that is not null.
+func (l *leafType) cell(v value) rows.Cell {
 	s := l.scalar
-	switch s.class {
-	case classBool:
-		if (s.integer(v) != 0) == f.with.true {
-			return 0, true
+	out := rows.Cell{Kind: s.kind(), B: v.b}
+	switch out.Kind {
+	case rows.Integer, rows.Unsigned:
+		out.N = uint64(s.integer(v))
+	case rows.Float:
+		out.N = math.Float64bits(s.float(v))
+	case rows.Time:
+		t := s.instant(v)
+		out.N, out.Nano = uint64(t.Unix()), uint32(t.Nanosecond())
+	default:
+		if !s.raw() {
+			out.B = l.appendText(nil, v)
 		}
-		return 1, true
-	case classInteger:
-		return f.with.n.CompareInt(s.integer(v))
-	case classUnsigned:
-		return f.with.n.CompareUint(uint64(s.integer(v)))
-	case classHalf, classFloat, classDouble:
-		return f.with.n.CompareFloat(s.float(v))
-	case classDecimal:
-		n := new(big.Rat).SetInt(unscaled(v, l.physical))
-		n.Quo(n, new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(s.scale)), nil)))
-		return n.Cmp(f.with.r), true
-	case classDate, classTimestamp, classLegacyTime:
-		return s.instant(v).Compare(f.with.t), true
-	case classTime, classUUID:
-		return bytes.Compare(l.appendText(nil, v), f.with.b), true
 	}
-	return bytes.Compare(v.b, f.with.b), true
+	return out
 }
 
-// holds reports whether the condition holds for the current row of its column.
-func (f *filter) holds() bool {
-	if f.Nulls() || f.col.null {
-		return f.Holds(f.col.null, 0, false)
-	}
-	order, ok := f.compare(&f.col.node.leaf, f.col.v)
-	return f.Holds(false, order, ok)
-}
-
-// never reports whether the statistics of a row group prove that no row matches.
-func (f *filter) never(l *leafType, stats metadata.TypedStatistics, rows int64) bool {
+// neverWithin reports whether the statistics of a row group prove that no row matches.
+func neverWithin(f *rows.Condition, l *leafType, stats metadata.TypedStatistics, rows int64) bool {
 	if stats == nil {
 		return false
 	}
@@ -140,8 +82,9 @@ func (f *filter) never(l *leafType, stats metadata.TypedStatistics, rows int64) 
 	default: // the order of their statistics differs or is not specified
 		return false
 	}
-	low, ok := f.compare(l, least)
-	high, ok2 := f.compare(l, most)
+	first, last := l.cell(least), l.cell(most)
+	low, ok := f.Compare(&first)
+	high, ok2 := f.Compare(&last)
 	if !ok || !ok2 {
 		return false
 	}

@@ -62,15 +62,13 @@ type Plan struct {
 	Choice
 	// Attributes are those of Attrs, by name, and Column their columns.
 	Attributes []Attr
-	// Expr holds for the rows that are taken; nil: all.
-	Expr *where.Expr
+	// Expr holds for the rows that are taken; nil: all. Conditions are those of it, in its order.
+	Expr       *where.Expr
+	Conditions []*Condition
 
 	columns []string
 	open    bool
 }
-
-// Attr is an attribute and the column of its values.
-type Attr struct{ Name, Column string }
 
 // New chooses among the columns of all files, after Check. open reports that rows may have others.
 // key checks the column of keys, if there is one.
@@ -99,16 +97,18 @@ func New(c Choice, columns []string, open bool, key func() error) (*Plan, error)
 		if err := p.Find("attr", name, from); err != nil {
 			return nil, err
 		}
-		p.Attributes = append(p.Attributes, Attr{name, from})
+		p.Attributes = append(p.Attributes, Attr{Attribute: format.Attribute{Name: name}, Column: from})
 	}
 	var err error
 	if p.Expr, err = where.ParseAll(c.Where); err != nil || p.Expr == nil {
 		return p, err
 	}
 	for i := range p.Expr.Conditions {
-		if c := &p.Expr.Conditions[i]; !p.has(c.Column) {
+		c := &p.Expr.Conditions[i]
+		if !p.has(c.Column) {
 			return nil, c.Errorf("%w", p.none(c.Column))
 		}
+		p.Conditions = append(p.Conditions, newCondition(c))
 	}
 	return p, nil
 }
@@ -119,7 +119,7 @@ func (p *Plan) none(name string) error { return None(name, p.columns) }
 
 // None is the error of a column that there is not among columns.
 func None(name string, columns []string) error {
-	return fmt.Errorf("there is no column %q; there are: %s", name, List(columns))
+	return fmt.Errorf("there is no column %q; there are: %s", name, list(columns))
 }
 
 // Find refuses a column that there is not.
@@ -132,7 +132,7 @@ func (p *Plan) Find(option, value, name string) error {
 
 // Lacks is the error of a file without the column of keys.
 func Lacks(path, key string, columns []string) error {
-	return hint.At(path, writer.Optionf("key", "the file has no column %q; it has: %s", key, List(columns)))
+	return hint.At(path, writer.Optionf("key", "the file has no column %q; it has: %s", key, list(columns)))
 }
 
 // Wanted reports whether a column is read.
@@ -147,8 +147,8 @@ func (p *Plan) Wanted(name string) bool {
 	return p.Expr != nil && slices.ContainsFunc(p.Expr.Conditions, names)
 }
 
-// List lists columns for an error.
-func List(columns []string) string {
+// list lists columns for an error.
+func list(columns []string) string {
 	const most = 20
 	if more := len(columns) - most; more > 0 {
 		columns = append(slices.Clone(columns[:most]), fmt.Sprintf("and %d more", more))
