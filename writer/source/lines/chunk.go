@@ -1,8 +1,7 @@
 package lines
 
 import (
-	"github.com/shardtool/shardtool/format"
-	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // place is the beginning of a row: the file, the offset in its decoded bytes, its line from 1, and
@@ -25,13 +24,11 @@ type span struct {
 	bad        error
 }
 
-// add appends a row.
-func (c *chunk) add(line int64, after place, err error) *row {
-	key, field, attr := int32(len(c.names)), int32(len(c.fields)), int32(len(c.attrs))
-	c.rows = append(c.rows, row{err: err, line: line, dropped: c.dropped, after: after, firstKey: key, lastKey: key,
-		firstField: field, lastField: field, firstAttr: attr, lastAttr: attr})
+// add appends a row, whose sample ends where the chunk's end.
+func (c *chunk) add(line int64, after place, err error) {
+	c.rows = append(c.rows, row{err: err, line: line, dropped: c.dropped, after: after, key: int32(len(c.Keys)),
+		field: int32(len(c.Fields)), attr: int32(len(c.Attrs))})
 	c.dropped = 0
-	return &c.rows[len(c.rows)-1]
 }
 
 // chunk is a run of rows of a file and the samples made from them.
@@ -47,14 +44,11 @@ type chunk struct {
 	after place
 	err   error // error of the stream; the last chunk
 
-	rows    []row
-	fields  []writer.Field
-	attrs   []format.AttrValue
+	rows []row
+	rows.Samples
 	lessons []lesson
 	dropped int64  // rows after the last of rows, that a filter drops
-	side    []byte // field data that is not in buf
-	names   []byte // keys of samples
-	keys    string // copy of names; it lives as long as the shard is written, so it holds nothing else
+	keys    string // copy of Keys; it lives as long as the shard is written, so it holds nothing else
 
 	cost  int64
 	ready chan struct{}
@@ -62,23 +56,21 @@ type chunk struct {
 
 // row is a sample or an error.
 type row struct {
-	err                   error
-	line                  int64
-	dropped               int64 // rows before it, that a filter drops
-	firstKey, lastKey     int32 // in keys
-	firstField, lastField int32
-	firstAttr, lastAttr   int32
-	after                 place
+	err              error
+	line             int64
+	dropped          int64 // rows before it, that a filter drops
+	key, field, attr int32 // the ends of the sample's in the chunk
+	after            place
 }
 
 func (c *chunk) reset() {
-	clear(c.fields) // release the names
+	clear(c.Fields) // release the names
 	clear(c.rows)
-	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], fields: c.fields[:0], attrs: c.attrs[:0],
-		lessons: c.lessons[:0], side: c.side[:0],
-		names: c.names[:0], ready: c.ready}
-	if cap(c.buf) > 4<<20 || cap(c.side) > 4<<20 { // after a long row
-		c.buf, c.side = nil, nil
+	c.Samples.Reset()
+	*c = chunk{of: c.of, buf: c.buf[:0], spans: c.spans[:0], rows: c.rows[:0], Samples: c.Samples, lessons: c.lessons[:0],
+		ready: c.ready}
+	if cap(c.buf) > 4<<20 || cap(c.Data) > 4<<20 { // after a long row
+		c.buf, c.Data = nil, nil
 	}
 }
 

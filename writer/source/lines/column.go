@@ -24,16 +24,12 @@ var extensions = [...]string{"txt", "cls", "npy", "json", "bin", "jpg", "png"}
 var extensionOf = [...]extension{rows.List: extJSON, rows.Object: extJSON, rows.Bytes: extBytes, rows.Array: extNumpy,
 	rows.JPEG: extJPEG, rows.PNG: extPNG}
 
-// column is a member or column and its value in the current row.
+// column is a member or column.
 type column struct {
-	name   string
-	base   string // field name, without extension
-	class  bool   // its integers are class numbers
-	field  bool   // it becomes a field
-	wanted bool   // as a field, key, attribute or filter
-	names  [len(extensions)]string
-	row    int64 // the last row that had the column
-	v      rows.Cell
+	rows.Column
+	of    *parser
+	class bool // its integers are class numbers
+	names [len(extensions)]string
 	// words are the kinds that the fields of the chunk had so far, by extension.
 	chunk int64
 	words [len(extensions)]string
@@ -44,14 +40,14 @@ func (c *column) fieldName(ext extension) (string, error) {
 	if name := c.names[ext]; name != "" {
 		return name, nil
 	}
-	name := fields.Name(c.base, extensions[ext])
+	name := fields.Name(c.Base, extensions[ext])
 	if ext == extJSON {
-		name = fields.JSONName(c.base)
+		name = fields.JSONName(c.Base)
 	}
-	if c.base == "" { // which an extension would hide
-		return "", rows.CheckField(c.name, "")
+	if c.Base == "" { // which an extension would hide
+		return "", rows.CheckField(c.Name, "")
 	}
-	if err := rows.CheckField(c.name, name); err != nil {
+	if err := rows.CheckField(c.Name, name); err != nil {
 		return "", err
 	}
 	c.names[ext] = name

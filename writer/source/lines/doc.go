@@ -13,6 +13,10 @@
 // One goroutine reads and cuts (cut.go), the only work that must be done in order.
 // Others parse chunks (parser.go, json.go, csv.go), and Next returns what they made.
 //
+// A parser puts the values of a row into the cells of its columns. What becomes of a row is decided
+// in package rows, as for all formats (Walk.Take): its conditions, key, nulls and attributes. Here
+// a value becomes a field by its kind (AddFields).
+//
 // # Errors
 //
 // A row that cannot be read is a *writer.SampleError with file and line. Reading continues with the

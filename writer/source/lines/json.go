@@ -72,14 +72,13 @@ func (p *parser) members(c *chunk, b []byte, i int) (int, *syntaxError) {
 		if col == nil {
 			col = p.add(string(name))
 		}
-		if col.row == p.row {
-			return i, bad(i, "the member %s comes twice", quoted(col.name))
+		if col.Cell.Kind != rows.Absent {
+			return i, bad(i, "the member %s comes twice", quoted(col.Name))
 		}
-		if len(p.present) == maxColumns {
+		if len(p.Has) == maxColumns {
 			return i, bad(i, "it has more than %d members", maxColumns)
 		}
-		col.row = p.row
-		p.present = append(p.present, col)
+		p.Has = append(p.Has, &col.Column)
 		if i = skipSpace(b, end+1); i == len(b) || b[i] != ':' {
 			return i, wants(b, i, "a colon")
 		}
@@ -100,7 +99,7 @@ func (p *parser) members(c *chunk, b []byte, i int) (int, *syntaxError) {
 
 // member parses the value of a member.
 func (p *parser) member(c *chunk, b []byte, i int, col *column) (end int, err *syntaxError) {
-	v := &col.v
+	v := &col.Cell
 	if i < len(b) && b[i] == '"' {
 		begin := i + 1
 		end, escaped, err := scanString(b, begin)
@@ -108,12 +107,12 @@ func (p *parser) member(c *chunk, b []byte, i int, col *column) (end int, err *s
 			return i, err
 		}
 		v.Kind, v.B = rows.Text, b[begin:end:end]
-		if escaped && col.wanted {
-			at := len(c.side)
-			if c.side, err = unescape(c.side, v.B, begin); err != nil {
+		if escaped && col.Wanted {
+			at := len(c.Data)
+			if c.Data, err = unescape(c.Data, v.B, begin); err != nil {
 				return i, err
 			}
-			v.B = c.side[at:len(c.side):len(c.side)]
+			v.B = c.Since(at)
 		}
 		return end + 1, nil
 	}

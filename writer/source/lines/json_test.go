@@ -133,8 +133,8 @@ func FuzzJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		p := newParser(&plan{opt: Options{MaxLine: 1 << 20}})
-		p.row++
 		c := &chunk{of: &textFile{}}
+		p.begin(c)
 		blank, err := p.jsonLine(c, line)
 		var want map[string]json.RawMessage
 		valid := json.Unmarshal(line, &want) == nil && utf8.Valid(line) && want != nil
@@ -153,25 +153,25 @@ func FuzzJSON(f *testing.F) {
 		if !valid {
 			t.Fatalf("%q is taken", line)
 		}
-		if len(p.present) != len(want) {
-			t.Fatalf("%q: %d members, want %d", line, len(p.present), len(want))
+		if len(p.Has) != len(want) {
+			t.Fatalf("%q: %d members, want %d", line, len(p.Has), len(want))
 		}
-		for _, col := range p.present {
-			raw, ok := want[col.name]
+		for _, col := range p.Has {
+			raw, ok := want[col.Name]
 			if !ok {
-				t.Fatalf("%q: no member %q", line, col.name)
+				t.Fatalf("%q: no member %q", line, col.Name)
 			}
-			got := string(col.v.B)
-			if col.v.Kind == rows.Text {
+			got := string(col.Cell.B)
+			if col.Cell.Kind == rows.Text {
 				var text string
 				if err := json.Unmarshal(raw, &text); err != nil || text != got {
-					t.Fatalf("%q: %q is %q, want %q (%v)", line, col.name, got, text, err)
+					t.Fatalf("%q: %q is %q, want %q (%v)", line, col.Name, got, text, err)
 				}
 			} else if got != string(raw) {
-				t.Fatalf("%q: %q is %q, want %q", line, col.name, got, raw)
+				t.Fatalf("%q: %q is %q, want %q", line, col.Name, got, raw)
 			}
-			if err := p.field(c, col); err == nil && col.v.Kind == rows.List && c.fields[len(c.fields)-1].Name == col.name+".npy" {
-				checkArray(t, raw, c.fields[len(c.fields)-1].Data)
+			if err := col.AddFields(&c.Samples); err == nil && col.Cell.Kind == rows.List && c.Fields[len(c.Fields)-1].Name == col.Name+".npy" {
+				checkArray(t, raw, c.Fields[len(c.Fields)-1].Data)
 			}
 		}
 	})

@@ -60,10 +60,10 @@ func (s *lineSource) kindsIn(ctx context.Context, f *textFile) ([]evidence, erro
 		return nil, err
 	}
 	parser := newParser(s.plan)
-	parser.seen = func() {
-		for i, col := range parser.attrs {
-			if col.row == parser.row && col.v.Kind != rows.Null {
-				kinds[i] = kinds[i].and(col.v)
+	parser.Seen = func() {
+		for i, a := range s.plan.Attributes {
+			if v := parser.named[a.Column].Cell; v.Kind > rows.Null {
+				kinds[i] = kinds[i].and(v)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ func wordOf(v *rows.Cell, ext extension) string {
 		return "bytes"
 	case ext == extJSON, v.Kind == rows.Bool:
 		return "json"
-	case v.Kind == rows.Null || v.Kind == rows.Text: // a null is an empty field
+	case v.Kind <= rows.Null || v.Kind == rows.Text: // a null is an empty field
 		return "txt"
 	}
 	if v.Kind == rows.Number { // one of MDS may be nan

@@ -2,7 +2,6 @@ package lines
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -118,7 +117,10 @@ func (s *lineSource) Next(ctx context.Context) (writer.Sample, error) {
 			s.run.release(c)
 			continue
 		}
-		r := &c.rows[s.next]
+		r, from := &c.rows[s.next], &row{}
+		if s.next > 0 {
+			from = &c.rows[s.next-1]
+		}
 		for ; s.lesson < len(c.lessons) && c.lessons[s.lesson].row <= s.next; s.lesson++ {
 			s.learned.add(c.lessons[s.lesson].name, c.lessons[s.lesson].word)
 		}
@@ -128,17 +130,13 @@ func (s *lineSource) Next(ctx context.Context) (writer.Sample, error) {
 		s.behind = writer.RowsLeft{}
 		s.at = r.after
 		s.at.file = c.file
-		key, origin := c.keys[r.firstKey:r.lastKey], c.of.Path+": line "+strconv.FormatInt(r.line, 10)
+		out := writer.Sample{Key: c.keys[from.key:r.key], Origin: c.of.Path + ": line " + strconv.FormatInt(r.line, 10),
+			Source: c.of.Path, Row: r.line}
 		if r.err != nil {
-			wanted := s.plan.opt.Nulls == source.NullsSkip && errors.Is(r.err, source.ErrNulls)
-			return writer.Sample{}, &writer.SampleError{Origin: origin, Key: key, Source: c.of.Path, Row: r.line,
-				Err: r.err, LeaveOut: wanted}
+			return writer.Sample{}, s.plan.Refused(out, r.err)
 		}
-		return writer.Sample{
-			Key: key, Origin: origin, Source: c.of.Path, Row: r.line,
-			Fields: c.fields[r.firstField:r.lastField:r.lastField],
-			Attrs:  c.attrs[r.firstAttr:r.lastAttr:r.lastAttr],
-		}, nil
+		out.Fields, out.Attrs = c.Fields[from.field:r.field:r.field], c.Attrs[from.attr:r.attr:r.attr]
+		return out, nil
 	}
 }
 

@@ -171,7 +171,7 @@ func (p *plan) checkEncodings(files []*textFile) error {
 		for i, c := range last.Columns {
 			if c.Kind != mds.Pickle && c.Kind != mds.Unknown {
 				others = append(others, c.Name)
-			} else if bad == nil && p.column(c.Name).wanted {
+			} else if bad == nil && p.Wanted(c.Name) {
 				bad = &last.Columns[i]
 			}
 		}
@@ -338,9 +338,9 @@ func (p *parser) mdsSample(c *chunk, b []byte) error {
 		}
 		v := rest[:size:size]
 		rest = rest[size:]
-		if col := p.cells[i]; col.wanted {
+		if col := p.cells[i]; col.Wanted {
 			if err := p.mdsValue(c, col, &columns[i].Encoding, v); err != nil {
-				return fmt.Errorf("column %s: %w", quoted(col.name), err)
+				return fmt.Errorf("column %s: %w", quoted(col.Name), err)
 			}
 		}
 	}
@@ -359,7 +359,7 @@ func (p *parser) mdsValue(c *chunk, col *column, e *mds.Encoding, b []byte) erro
 		}
 		return e.Elements(b, func(i int, b []byte) error {
 			v, err := c.image(e, b)
-			if err != nil || !col.field {
+			if err != nil || !col.Field {
 				return err
 			}
 			return p.set(p.part(col, i, ext), v)
@@ -377,9 +377,9 @@ func (p *parser) mdsValue(c *chunk, col *column, e *mds.Encoding, b []byte) erro
 	case mds.Bytes:
 		v.Kind = rows.Bytes
 	case mds.Integer, mds.Float:
-		begin := len(c.side)
-		c.side = e.AppendNumber(c.side, b)
-		v.B = c.side[begin:len(c.side):len(c.side)]
+		begin := len(c.Data)
+		c.Data = e.AppendNumber(c.Data, b)
+		v.B = c.Since(begin)
 		if v.Kind = rows.Digits; e.Kind == mds.Float {
 			v.Kind = rows.Number
 		}
@@ -393,9 +393,9 @@ func (p *parser) mdsValue(c *chunk, col *column, e *mds.Encoding, b []byte) erro
 			return corruptf("%.40q is no number", b)
 		}
 	case mds.NDArray:
-		begin := len(c.side)
-		if c.side, err = e.AppendArray(c.side, b); err == nil {
-			v = rows.Cell{Kind: rows.Array, B: c.side[begin:len(c.side):len(c.side)]}
+		begin := len(c.Data)
+		if c.Data, err = e.AppendArray(c.Data, b); err == nil {
+			v = rows.Cell{Kind: rows.Array, B: c.Since(begin)}
 		}
 	default:
 		v, err = c.image(e, b)
@@ -411,17 +411,19 @@ func (c *chunk) image(e *mds.Encoding, b []byte) (v rows.Cell, err error) {
 	case mds.PNG:
 		return rows.Cell{Kind: rows.PNG, B: b}, nil
 	}
-	begin := len(c.side)
-	c.side, err = mds.AppendPNG(c.side, b)
-	return rows.Cell{Kind: rows.PNG, B: c.side[begin:len(c.side):len(c.side)]}, err
+	begin := len(c.Data)
+	c.Data, err = mds.AppendPNG(c.Data, b)
+	return rows.Cell{Kind: rows.PNG, B: c.Since(begin)}, err
 }
 
 // part returns the column of one image of a list.
 func (p *parser) part(of *column, i int, ext extension) *column {
-	name := of.name + "\x00" + strconv.Itoa(i) // no column has it
+	name := of.Name + "\x00" + strconv.Itoa(i) // no column has it
 	c := p.columns[name]
 	if c == nil {
-		c = &column{name: of.name, base: of.base + "." + strconv.Itoa(i) + "." + extensions[ext], field: true}
+		c = &column{Column: rows.Column{Name: of.Name, Base: of.Base + "." + strconv.Itoa(i) + "." + extensions[ext],
+			Field: true}, of: p}
+		c.Form = c
 		p.columns[name] = c
 	}
 	return c

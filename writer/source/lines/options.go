@@ -111,7 +111,7 @@ func (o Options) filled() (Options, error) {
 }
 
 func (o *Options) choice() rows.Choice {
-	return rows.Choice{Key: o.Key, Columns: o.Columns, Rename: o.Rename, Attrs: o.Attrs, Where: o.Where}
+	return rows.Choice{Key: o.Key, Columns: o.Columns, Rename: o.Rename, Attrs: o.Attrs, Where: o.Where, Nulls: o.Nulls}
 }
 
 // suffixes lists the extensions of supported files and the separator of their cells, 0 for JSON

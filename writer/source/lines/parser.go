@@ -11,10 +11,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/input/kinds"
-	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source"
-	"github.com/shardtool/shardtool/writer/source/internal/fields"
 	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
@@ -30,7 +27,7 @@ func (p *parser) chunk(c *chunk) {
 			after := place{off: c.off + int64(s.end), line: s.line + s.lines, row: s.row + 1}
 			err := s.bad
 			if err == nil {
-				p.reset()
+				p.begin(c)
 				switch b := c.buf[s.begin:s.end]; c.of.comma {
 				case tfRecord:
 					err = p.example(c, b)
@@ -47,7 +44,7 @@ func (p *parser) chunk(c *chunk) {
 	default:
 		p.lines(c)
 	}
-	c.keys = string(c.names)
+	c.keys = string(c.Keys)
 }
 
 // lines parses lines of JSON or text.
@@ -62,7 +59,7 @@ func (p *parser) lines(c *chunk) {
 		b = b[end:]
 		begin := at
 		at.off, at.line, at.row = at.off+int64(end), at.line+1, at.row+1
-		p.reset()
+		p.begin(c)
 		var err error
 		if end > c.limit {
 			err = tooLongError(c.limit)
@@ -77,206 +74,64 @@ func (p *parser) lines(c *chunk) {
 	}
 }
 
-// reset prepares for the next row.
-func (p *parser) reset() {
+// begin prepares for the next row of a chunk.
+func (p *parser) begin(c *chunk) {
 	p.forget()
-	p.row++
-	p.present = p.present[:0]
+	p.into = c
+	p.Next(&c.of.File)
 }
 
-// finish adds the current row to the chunk, unless a filter drops it.
+// finish adds the current row to the chunk, unless a condition leaves it out.
 func (p *parser) finish(c *chunk, at, after place, err error) {
+	ok, first := false, len(c.Fields)
 	if err == nil {
-		err = p.constants(c)
+		ok, err = p.Take(at.row, &c.Samples)
+		slices.SortFunc(c.Fields[first:], func(a, b writer.Field) int { return strings.Compare(a.Name, b.Name) })
 	}
-	if err != nil {
-		c.add(at.line, after, err)
-		return
-	}
-	if p.seen != nil {
-		p.seen()
-	}
-	if where := p.plan.Expr; where != nil && !where.Holds(func(i int) bool {
-		return p.plan.Conditions[i].Of(p.value(p.filters[i]))
-	}) {
+	if !ok && err == nil {
 		c.dropped++
 		return
 	}
-	r := c.add(at.line, after, nil)
-	if r.err = p.appendKey(c, at.row); r.err == nil {
-		r.lastKey = int32(len(c.names))
-		r.err = p.sample(c)
-	}
-	r.lastField, r.lastAttr = int32(len(c.fields)), int32(len(c.attrs))
+	c.add(at.line, after, err)
 }
 
-// constants gives the row the columns of its file's folders.
-func (p *parser) constants(c *chunk) error {
-	for i := range c.of.Constants {
-		k := &c.of.Constants[i]
-		col := p.find(k.Name)
-		switch {
-		case !col.wanted:
-			continue
-		case col.row == p.row && (col.v.Kind == rows.List || col.v.Kind == rows.Object || col.v.Kind == rows.Array):
-			return k.Twice("no single value")
-		case col.row == p.row:
-			if err := k.Check(col.v.Kind == rows.Null, col.v.B); err != nil {
-				return err
-			}
-			continue
-		case k.Folder == "":
-			continue
-		}
-		col.row, col.v = p.row, rows.Cell{Kind: rows.Text, B: []byte(k.Text)}
-		if k.Integer {
-			col.v.Kind = rows.Digits
-		}
-		if k.Null {
-			col.v = rows.Cell{}
-		}
-		p.present = append(p.present, col)
-	}
-	return nil
-}
-
-func (p *parser) appendKey(c *chunk, number int64) error {
-	col := p.key
-	if col == nil {
-		c.names = fields.AppendRowKey(c.names, c.of.Stem, number)
-		return nil
-	}
-	v := p.value(col)
-	switch v.Kind {
-	case rows.Text, rows.Bytes, rows.Word, rows.Digits:
-	case rows.Null:
-		what := "null:"
-		if col.row != p.row {
-			what = fmt.Sprintf("missing: choose another one of %s, or", p.names())
-		}
-		return fields.NoKey(col.name, what, " is not null")
-	default:
-		return fmt.Errorf("the key, column %s, is %s: a key is a string or an integer", quoted(col.name),
-			v.Kind)
-	}
-	if err := fields.CheckKey(col.name, string(v.B)); err != nil {
-		return err
-	}
-	c.names = append(c.names, v.B...)
-	return nil
-}
-
-// sample converts the values to fields and attributes.
-func (p *parser) sample(c *chunk) error {
-	first := len(c.fields)
-	for _, col := range p.present {
-		if !col.field || col.v.Kind == rows.Null {
-			continue
-		}
-		if err := p.field(c, col); err != nil {
-			return err
-		}
-	}
-	if len(c.fields) == first {
-		if err := p.empty(c); err != nil {
-			return err
-		}
-	}
-	made := c.fields[first:]
-	slices.SortFunc(made, func(a, b writer.Field) int { return strings.Compare(a.Name, b.Name) })
-	for i := range p.plan.Attributes {
-		out, ok, err := p.plan.Attributes[i].Value(p.value(p.attrs[i]))
-		if err != nil {
-			return err
-		}
-		if ok {
-			c.attrs = append(c.attrs, out)
-		}
-	}
-	return nil
-}
-
-// empty gives a row without values the empty fields that Options.Nulls asks for: for all chosen
-// columns, else for those that the row has.
-func (p *parser) empty(c *chunk) error {
-	first := len(c.fields)
-	add := func(col *column) error {
-		name, err := col.fieldName(extText)
-		if err == nil && !slices.ContainsFunc(c.fields[first:], func(f writer.Field) bool { return f.Name == name }) {
-			c.fields = append(c.fields, writer.Field{Name: name})
-			p.teach(c, col, extText, name)
-		}
-		return err
-	}
-	if p.plan.opt.Nulls != source.NullsEmpty {
-		return p.nothing()
-	}
-	for _, name := range p.plan.opt.Columns {
-		if err := add(p.find(name)); err != nil {
-			return err
-		}
-	}
-	for _, col := range p.present {
-		if p.plan.Columns == nil && col.field {
-			if err := add(col); err != nil {
-				return err
-			}
-		}
-	}
-	if len(c.fields) == first {
-		return p.nothing()
-	}
-	return nil
-}
-
-// nothing returns the error of a row without chosen values.
-func (p *parser) nothing() error {
-	if p.plan.Columns == nil || len(p.present) == 0 {
-		return source.ErrNulls
-	}
-	return fmt.Errorf("the row has no value in the columns %s: it has %s%w", strings.Join(p.plan.opt.Columns, ", "),
-		p.names(), plain.Silent(source.ErrNulls))
-}
-
-// names lists the columns of the current row.
-func (p *parser) names() string {
-	var names []string
-	for _, col := range p.present[:min(len(p.present), 10)] {
-		names = append(names, quoted(col.name))
-	}
-	return strings.Join(names, ", ")
-}
-
-// field converts the value of a column to a field.
-func (p *parser) field(c *chunk, col *column) error {
-	ext, data := extensionOf[col.v.Kind], col.v.B
-	switch col.v.Kind {
+// AddFields adds the value as a field.
+func (c *column) AddFields(to *rows.Samples) error {
+	ext, data := extensionOf[c.Cell.Kind], c.Cell.B
+	switch c.Cell.Kind {
 	case rows.Digits:
-		if col.class {
+		if c.class {
 			ext = extClass
 		}
 	case rows.Word:
-		if col.class && digitsOnly(data) {
+		if c.class && digitsOnly(data) {
 			ext = extClass
 		}
 	case rows.List:
-		if p.array.read(data) {
-			if p.array.size() > maxArray {
-				return fmt.Errorf("%w: column %s: an array of %d bytes", format.ErrTooLarge, quoted(col.name),
-					p.array.size())
+		if array := &c.of.array; array.read(data) {
+			if array.size() > maxArray {
+				return fmt.Errorf("%w: column %s: an array of %d bytes", format.ErrTooLarge, quoted(c.Name), array.size())
 			}
-			begin := len(c.side)
-			c.side = p.array.append(c.side)
-			ext, data = extNumpy, c.side[begin:len(c.side):len(c.side)]
+			begin := len(to.Data)
+			to.Data = array.append(to.Data)
+			ext, data = extNumpy, to.Since(begin)
 		}
 	}
-	name, err := col.fieldName(ext)
+	name, err := c.fieldName(ext)
 	if err != nil {
 		return err
 	}
-	c.fields = append(c.fields, writer.Field{Name: name, Data: data})
-	p.teach(c, col, ext, name)
-	return nil
+	c.teach(ext, name)
+	return to.Add(name, data)
+}
+
+// Empty returns the name of an empty field.
+func (c *column) Empty() (string, error) {
+	name, err := c.fieldName(extText)
+	if err == nil {
+		c.teach(extText, name)
+	}
+	return name, err
 }
 
 // csvRow parses the cells of a row.
@@ -285,18 +140,18 @@ func (p *parser) csvRow(c *chunk, b []byte) error {
 	row := c.of.row(b)
 	n, again := 0, p.headed
 	for ; !row.over; n++ {
-		cell, quoted, grown := row.next(c.side)
-		c.side = grown
+		cell, quoted, grown := row.next(c.Data)
+		c.Data = grown
 		if n >= len(p.cells) {
 			continue
 		}
 		again = again && string(cell) == c.of.header[n]
 		col := p.cells[n]
-		col.row, col.v = p.row, rows.Cell{Kind: rows.Word, B: cell}
-		if len(cell) == 0 && !quoted {
-			col.v.Kind = rows.Null
+		v := &col.Cell
+		if v.Kind, v.B = rows.Word, cell; len(cell) == 0 && !quoted {
+			v.Kind = rows.Null
 		}
-		p.present = append(p.present, col)
+		p.Has = append(p.Has, &col.Column)
 	}
 	if n != len(p.cells) {
 		if c.of.bare {
@@ -322,21 +177,21 @@ func (p *parser) textLine(of *textFile, b []byte) error {
 	p.open(of)
 	b = trimEnd(b)
 	col := p.cells[0]
-	col.row, col.v = p.row, rows.Cell{Kind: rows.Text, B: b[:len(b):len(b)]}
-	p.present = append(p.present, col)
+	col.Cell = rows.Cell{Kind: rows.Text, B: b[:len(b):len(b)]}
+	p.Has = append(p.Has, &col.Column)
 	return nil
 }
 
-// teach adds a lesson for the last row unless an earlier row of the chunk has given it.
-func (p *parser) teach(of *chunk, c *column, ext extension, name string) {
-	if c.chunk != p.chunks {
-		c.chunk, c.words = p.chunks, [len(extensions)]string{}
+// teach adds a lesson for the current row unless an earlier row of the chunk has given it.
+func (c *column) teach(ext extension, name string) {
+	if c.chunk != c.of.chunks {
+		c.chunk, c.words = c.of.chunks, [len(extensions)]string{}
 	}
 	before := c.words[ext]
 	if before == "txt" {
 		return
 	}
-	word := wordOf(&c.v, ext)
+	word := wordOf(&c.Cell, ext)
 	if before != "" {
 		word = kinds.Wider(before, word)
 	}
@@ -344,7 +199,8 @@ func (p *parser) teach(of *chunk, c *column, ext extension, name string) {
 		return
 	}
 	c.words[ext] = word
-	of.lessons = append(of.lessons, lesson{len(of.rows) - 1, name, word})
+	to := c.of.into
+	to.lessons = append(to.lessons, lesson{len(to.rows), name, word})
 }
 
 // example parses a record: a tf.train.Example, or a SequenceExample, whose context is an Example.
@@ -377,14 +233,14 @@ func (p *parser) example(c *chunk, record []byte) error {
 
 // set sets the value of a column. A name such as image/encoded becomes a field image_encoded.
 func (p *parser) set(col *column, v rows.Cell) error {
-	if strings.IndexByte(col.base, '/') >= 0 {
-		col.base = strings.ReplaceAll(col.base, "/", "_")
+	if strings.IndexByte(col.Base, '/') >= 0 {
+		col.Base = strings.ReplaceAll(col.Base, "/", "_")
 	}
-	if col.row != p.row {
-		if p.present = append(p.present, col); len(p.present) > maxColumns {
+	if col.Cell.Kind == rows.Absent {
+		if p.Has = append(p.Has, &col.Column); len(p.Has) > maxColumns {
 			return corruptf("it has more than %d features", maxColumns)
 		}
 	}
-	col.row, col.v = p.row, v
+	col.Cell = v
 	return nil
 }

@@ -3,50 +3,35 @@ package lines
 import (
 	"maps"
 
+	"github.com/shardtool/shardtool/writer/source/internal/fields"
 	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // parser converts the rows of chunks to samples. It is not safe for concurrent use.
 type parser struct {
+	*rows.Walk
 	plan    *plan
+	into    *chunk // of the current row
 	columns map[string]*column
 	named   map[string]*column // the columns that the options name
-	key     *column
-	attrs   []*column // in the order of Plan.Attributes
-	filters []*column
 
 	file    *textFile // the file of the cached cells
 	cells   []*column
-	headed  bool // a row of the file's header is no sample
-	valid   bool // the whole chunk is valid UTF-8
-	row     int64
-	chunks  int64     // that were begun
-	present []*column // columns of the current row
+	headed  bool  // a row of the file's header is no sample
+	valid   bool  // the whole chunk is valid UTF-8
+	chunks  int64 // that were begun
 	scratch []byte
 	stack   []byte
-	none    rows.Cell
 	array   array
-	seen    func() // if not nil, called for each row that was parsed
 }
 
 func newParser(p *plan) *parser {
 	out := &parser{plan: p, columns: map[string]*column{}, named: map[string]*column{}}
-	name := func(name string) *column {
-		if out.named[name] == nil {
-			out.named[name] = p.column(name)
-			out.columns[name] = out.named[name]
-		}
-		return out.named[name]
-	}
-	if p.opt.Key != "" {
-		out.key = name(p.opt.Key)
-	}
-	for _, a := range p.Attributes {
-		out.attrs = append(out.attrs, name(a.Column))
-	}
-	for _, f := range p.Conditions {
-		out.filters = append(out.filters, name(f.Column))
-	}
+	out.Walk = p.Walk(func(name string) *rows.Column {
+		c := out.find(name)
+		out.named[name] = c
+		return &c.Column
+	})
 	return out
 }
 
@@ -59,7 +44,8 @@ func (p *parser) find(name string) *column {
 }
 
 func (p *parser) add(name string) *column {
-	c := p.plan.column(name)
+	c := &column{Column: p.plan.Column(name), of: p, class: fields.IsClass(name)}
+	c.Form = c
 	p.columns[name] = c
 	return c
 }
@@ -85,12 +71,4 @@ func (p *parser) forget() {
 		clear(p.columns)
 		maps.Copy(p.columns, p.named)
 	}
-}
-
-// value returns the value of a column in the current row.
-func (p *parser) value(c *column) *rows.Cell {
-	if c.row != p.row {
-		return &p.none
-	}
-	return &c.v
 }

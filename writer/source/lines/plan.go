@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source/internal/fields"
 	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
@@ -72,11 +71,11 @@ func columnsOf(files []*textFile) (columns []string, json bool) {
 func (p *plan) checkNames(columns []string) error {
 	taken := rows.Names{}
 	for i, name := range columns {
-		c := p.column(name)
-		if !c.field {
+		c := &column{Column: p.Column(name)}
+		if !c.Field {
 			continue
 		}
-		if c.base == "" {
+		if c.Base == "" {
 			return rows.Unnamed(i)
 		}
 		for _, ext := range []extension{extText, extClass} {
@@ -90,10 +89,4 @@ func (p *plan) checkNames(columns []string) error {
 		}
 	}
 	return nil
-}
-
-// column returns a new column with its role.
-func (p *plan) column(name string) *column {
-	return &column{name: name, base: p.Base(name), class: fields.IsClass(name), field: p.Field(name),
-		wanted: p.Wanted(name)}
 }

@@ -35,7 +35,7 @@ func BenchmarkScan(b *testing.B) {
 				ch := chunk{of: f}
 				for u.next(&ch) == nil {
 					for _, s := range ch.spans {
-						p.reset()
+						p.begin(&ch)
 						if err := p.csvRow(&ch, ch.buf[s.begin:s.end]); err != nil {
 							b.Fatal(err)
 						}
@@ -43,7 +43,7 @@ func BenchmarkScan(b *testing.B) {
 					if f.comma == 0 {
 						for rest := ch.buf; len(rest) > 0; {
 							end := lineEnd(rest)
-							p.reset()
+							p.begin(&ch)
 							if _, err := p.jsonLine(&ch, rest[:end]); err != nil {
 								b.Fatal(err)
 							}

@@ -146,7 +146,7 @@ func featureValue(c *chunk, b []byte) (rows.Cell, error) {
 	case err != nil:
 		return rows.Cell{}, err
 	case f.kind == 0:
-		return rows.Cell{}, nil
+		return rows.Cell{Kind: rows.Null}, nil
 	case f.kind == 1 && len(f.bytes) == 1:
 		return rows.Cell{Kind: rows.Bytes, B: f.bytes[0]}, nil
 	case f.kind == 1:
@@ -158,9 +158,9 @@ func featureValue(c *chunk, b []byte) (rows.Cell, error) {
 
 // array returns an array of a chunk.
 func (c *chunk) array(descr string, numbers []byte, shape ...int) rows.Cell {
-	begin := len(c.side)
-	c.side = append(npy.AppendHeader(c.side, descr, shape...), numbers...)
-	return rows.Cell{Kind: rows.Array, B: c.side[begin:len(c.side):len(c.side)]}
+	begin := len(c.Data)
+	c.Data = append(npy.AppendHeader(c.Data, descr, shape...), numbers...)
+	return rows.Cell{Kind: rows.Array, B: c.Since(begin)}
 }
 
 // texts returns strings as a JSON list.
@@ -201,7 +201,7 @@ func steps(c *chunk, list []byte) (rows.Cell, error) {
 	})
 	switch {
 	case err != nil || all.kind == 0:
-		return rows.Cell{}, err
+		return rows.Cell{Kind: rows.Null}, err
 	case all.kind == 1 && each != 1:
 		return rows.Cell{}, fmt.Errorf("its steps have %d byte strings each, which become no field: take the other columns only", each)
 	case all.kind == 1:

@@ -10,6 +10,8 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	pq "github.com/apache/arrow/go/v17/parquet"
+
+	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
 // arrowTypes makes nodes of the types of Arrow, with the levels that a Parquet file of the same
@@ -159,9 +161,11 @@ func cellOf(arr arrow.Array, i int) (arrow.Array, int) {
 // loadCell takes the value of a row. Lists and structs are read when their field is made.
 func (c *column) loadCell(row int) {
 	arr, i := cellOf(c.cells, row)
-	c.null = arr == nil
+	if c.Cell.Kind = c.is; arr == nil {
+		c.Cell.Kind = rows.Null
+	}
 	switch {
-	case c.null:
+	case arr == nil:
 	case c.node.shape == shapeScalar:
 		c.v = cellValue(arr, i)
 	case c.form == formFile:

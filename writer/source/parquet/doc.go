@@ -13,6 +13,10 @@
 //
 //	footer -> plan of columns -> pages of a row group -> leaves, 128 values at a time -> fields of a sample
 //
+// What becomes of a row is decided in package rows, as for all formats (Walk.Take): its conditions,
+// key, nulls and attributes. Here a column gets its form by its type (setForm), and a value becomes
+// fields of that form (AddFields).
+//
 // Apache Arrow's parquet/file decodes values. This package first checks what that library trusts:
 // the footer's length and its tree of columns (footer.go), their types (elements.go), headers,
 // sizes and checksums of pages (pages.go), levels and indexes (levels.go). Encodings that the

@@ -4,7 +4,7 @@ package parquet
 func (p *rowSource) even() bool {
 	fields := 0
 	for _, c := range p.plan.columns {
-		if !c.field || c.form == formAbsent {
+		if !c.Field || c.form == formAbsent {
 			continue
 		}
 		fields++
@@ -19,7 +19,7 @@ func (p *rowSource) even() bool {
 func (c *column) even(files []*parquetFile) bool {
 	values := int64(0)
 	for _, f := range files {
-		n := f.column(c.name)
+		n := f.column(c.Name)
 		if n == nil || n.isNull() || !n.tensor.same(c.first.tensor) {
 			return false
 		}

@@ -19,10 +19,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/fieldname"
-	"github.com/shardtool/shardtool/internal/format/npy"
 	"github.com/shardtool/shardtool/writer"
-	"github.com/shardtool/shardtool/writer/source"
-	"github.com/shardtool/shardtool/writer/source/internal/fields"
 	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
@@ -38,10 +35,8 @@ type group struct {
 	// bad is the error that stopped reading. Every later row fails with it.
 	bad error
 
-	fields []writer.Field
-	attrs  []format.AttrValue
-	buf    []byte
-	text   []byte // origin and key
+	single       []*column // columns whose values become cells
+	rows.Samples           // of the current row; its origin precedes its key
 }
 
 // errNever means that no row of a row group can match the filters.
@@ -53,17 +48,29 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 	for _, n := range f.of.rows[:no] {
 		g.first += n
 	}
-	for _, c := range p.plan.columns {
-		c.node, c.leaves, c.cells = nil, nil, nil
-		if c.constant {
-			c.setConstant(f.of)
-			continue
+	w := p.plan.walk
+	w.Next(&f.of.File)
+	for _, c := range p.plan.read {
+		c.group, c.node, c.leaves, c.cells = g, nil, nil, nil
+		k := f.of.Constant(c.Name)
+		c.stated = k != nil && k.Folder != ""
+		if !c.constant || !c.stated { // else the walk adds it
+			w.Has = append(w.Has, &c.Column)
 		}
-		c.folder = f.of.Constant(c.name)
-		if n := f.of.column(c.name); n != nil && c.wanted && !n.isNull() {
+		if n := f.of.column(c.Name); c.constant && c.stated {
+			cell := rows.Stated(k)
+			c.node, c.v = c.first, value{u: cell.N, b: cell.B}
+		} else if n != nil && !n.isNull() {
 			if c.node = n; c.wide {
 				c.narrow, c.node = n, n.widened()
 			}
+			if c.is = c.node.kind(); c.wide || (c.compared || c.stated) && c.is != rows.List {
+				g.single = append(g.single, c)
+			}
+		}
+		if c.Mask != "" { // two bytes, for floats of 16 bits
+			zero := cmp.Or(c.node, c.first).leaf.appendArray(nil, value{b: make([]byte, 2)})
+			c.Zero = writer.Field{Name: c.usual, Data: zero}
 		}
 	}
 	if f.arrow != nil {
@@ -74,7 +81,7 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 	if p.plan.Expr != nil {
 		var failed error
 		never := p.plan.Expr.Never(func(i int) bool {
-			never, err := p.plan.filters[i].neverIn(p.plan.Conditions[i], meta, g.rows)
+			never, err := g.neverIn(p.plan.Conditions[i], meta)
 			failed = cmp.Or(failed, err)
 			return never
 		})
@@ -88,10 +95,12 @@ func (f *openedFile) openGroup(p *rowSource, no int) (*group, error) {
 	return g, g.open(p, f, rg)
 }
 
-// neverIn reports whether the statistics of a row group prove that the condition holds for no row.
-func (c *column) neverIn(f *rows.Condition, meta *metadata.RowGroupMetaData, rows int64) (never bool, err error) {
+// neverIn reports whether the statistics of the row group prove that a condition holds for no row.
+func (g *group) neverIn(f *rows.Condition, meta *metadata.RowGroupMetaData) (never bool, err error) {
+	c := g.plan.byName[f.Column]
 	if c.constant {
-		return !f.Of(c.single()), nil
+		cell := rows.Stated(g.of.Constant(c.Name))
+		return !f.Of(&cell), nil
 	}
 	if c.node == nil || c.node.shape != shapeScalar || c.wide { // statistics are of the file's type
 		return false, nil
@@ -102,29 +111,16 @@ func (c *column) neverIn(f *rows.Condition, meta *metadata.RowGroupMetaData, row
 	}
 	_ = protect(func() error { // unreadable statistics prove nothing
 		stats, err := chunk.Statistics()
-		never = err == nil && neverWithin(f, &c.node.leaf, stats, rows)
+		never = err == nil && neverWithin(f, &c.node.leaf, stats, g.rows)
 		return nil
 	})
 	return never, nil
 }
 
-// single returns the value of the current row as conditions and attributes take it.
-func (c *column) single() *rows.Cell {
-	switch {
-	case c.null || c.node == nil:
-		c.one = rows.Cell{}
-	case c.node.shape != shapeScalar:
-		c.one = rows.Cell{Kind: rows.List}
-	default:
-		c.one = c.node.leaf.cell(c.v)
-	}
-	return &c.one
-}
-
 func (g *group) open(p *rowSource, f *openedFile, rg *file.RowGroupReader) error {
 	var chunks []chunk
 	var metas []*metadata.ColumnChunkMetaData
-	for _, c := range g.plan.columns {
+	for _, c := range g.plan.read {
 		for i := 0; c.node != nil && i <= c.node.last-c.node.first; i++ {
 			m, err := rg.MetaData().ColumnChunk(c.node.first + i)
 			if err == nil {
@@ -149,7 +145,7 @@ func (g *group) open(p *rowSource, f *openedFile, rg *file.RowGroupReader) error
 	// https://issues.apache.org/jira/browse/ARROW-10353
 	mistaken := strings.HasPrefix(f.reader.MetaData().GetCreatedBy(), "parquet-cpp version 1.")
 	next := 0
-	for _, c := range g.plan.columns {
+	for _, c := range g.plan.read {
 		for i := 0; c.node != nil && i <= c.node.last-c.node.first; i++ {
 			var from io.ReaderAt = f.at
 			m, at := metas[next], chunks[next]
@@ -181,11 +177,11 @@ func (g *group) openRecords(f *openedFile) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range g.plan.columns {
+	for _, c := range g.plan.read {
 		if c.node == nil || c.constant {
 			continue
 		}
-		cells := columns[slices.Index(f.of.columns, f.of.column(c.name))]
+		cells := columns[slices.Index(f.of.columns, f.of.column(c.Name))]
 		if int64(cells.Len()) != g.rows {
 			return g.fail(c, corruptf("it has %d of %d rows", cells.Len(), g.rows))
 		}
@@ -217,31 +213,24 @@ func (g *group) close() {
 
 // fail adds the position to an error.
 func (g *group) fail(c *column, err error) error {
-	return fmt.Errorf("%s %d, column %s, row %d: %w", g.of.unit(), g.no, c.name, g.row, err)
+	return fmt.Errorf("%s %d, column %s, row %d: %w", g.of.unit(), g.no, c.Name, g.row, err)
 }
 
-// names returns the position of the current row, and its key if no column has it.
-func (g *group) names(row int64) (origin, key string) {
-	b := append(append(append(append(g.text[:0], g.of.Path...), ": "...), g.of.unit()...), ' ')
+// appendOrigin appends the position of the current row.
+func (g *group) appendOrigin(b []byte) []byte {
+	b = append(append(append(append(b, g.of.Path...), ": "...), g.of.unit()...), ' ')
 	b = strconv.AppendInt(b, int64(g.no), 10)
-	b = strconv.AppendInt(append(b, ", row "...), g.row, 10)
-	end := len(b)
-	if g.plan.key == nil {
-		b = fields.AppendRowKey(b, g.of.Stem, row)
-	}
-	g.text = b
-	all := string(b) // one allocation for both
-	return all[:end], all[end:]
+	return strconv.AppendInt(append(b, ", row "...), g.row, 10)
 }
 
 // load reads the column's value of the next row, which is row number row.
 func (c *column) load(row int64) (err error) {
 	def := int16(0)
 	switch {
-	case c.constant:
+	case c.constant && c.stated:
 		return nil
 	case c.node == nil:
-		c.null = true
+		c.Cell.Kind = rows.Null
 		return nil
 	case c.cells != nil:
 		c.loadCell(int(row))
@@ -261,7 +250,9 @@ func (c *column) load(row int64) (err error) {
 			def = e.defs[0]
 		}
 	}
-	c.null = def < c.node.def
+	if c.Cell.Kind = c.is; def < c.node.def {
+		c.Cell.Kind = rows.Null
+	}
 	return err
 }
 
@@ -285,149 +276,77 @@ func (c *column) loadFile() (def int16, err error) {
 	return def, nil
 }
 
-// next reads a row. ok is false if a filter drops the row.
+// next reads a row. ok is false if a condition leaves it out.
 func (g *group) next() (s writer.Sample, ok bool, err error) {
 	row := g.first + g.row
-	origin, key := g.names(row)
-	skip := func(err error) (writer.Sample, bool, error) {
-		wanted := g.plan.nulls == source.NullsSkip && errors.Is(err, source.ErrNulls)
-		return writer.Sample{}, false, &writer.SampleError{Origin: origin, Key: s.Key, Source: g.of.Path, Row: row + 1,
-			Err: err, LeaveOut: wanted}
-	}
+	g.Reset()
+	g.Keys = g.appendOrigin(g.Keys)
+	origin := len(g.Keys)
 	if g.bad == nil {
 		g.bad = g.load()
 	}
-	if g.bad != nil {
-		g.row++
-		return skip(g.bad)
-	}
 	g.row++
-	for _, c := range g.plan.columns {
-		if c.wide && c.wanted && c.node != nil {
-			if err := c.widen(int(g.row) - 1); err != nil {
-				return skip(fmt.Errorf("column %s: %w", c.name, err))
+	if err = g.bad; err == nil {
+		w := g.plan.walk
+		err = protect(func() (err error) {
+			if err = g.setCells(); err == nil {
+				ok, err = w.Take(row, &g.Samples)
 			}
-		}
-		if c.folder != nil && c.wanted {
-			if err := c.checkFolder(); err != nil {
-				return skip(err)
-			}
-		}
-	}
-	for i, c := range g.plan.filters { // any order of a time that is none would be wrong
-		if !g.plan.Conditions[i].Nulls() && !c.null && c.node.shape == shapeScalar {
-			if err := c.node.leaf.checkTime(c.v); err != nil {
-				return skip(fmt.Errorf("column %s: %w", c.name, err))
-			}
+			return err
+		})
+		if err != nil && w.At != nil {
+			err = fmt.Errorf("column %s: %w", w.At.Name, err)
 		}
 	}
-	if g.plan.Expr != nil && !g.plan.Expr.Holds(func(i int) bool {
-		return g.plan.Conditions[i].Of(g.plan.filters[i].single())
-	}) {
+	if !ok && err == nil {
 		return s, false, nil
 	}
-	if s.Key = key; g.plan.key != nil {
-		if s.Key, err = g.key(g.plan.key); err != nil {
-			return skip(err)
-		}
+	all := string(g.Keys) // one allocation for both
+	s = writer.Sample{Key: all[origin:], Origin: all[:origin], Source: g.of.Path, Row: row + 1}
+	if err != nil {
+		return writer.Sample{}, false, g.plan.Refused(s, err)
 	}
-	s.Origin, s.Source, s.Row = origin, g.of.Path, row+1
-	if err := g.sample(); err != nil {
-		return skip(err)
-	}
-	s.Fields, s.Attrs = g.fields, g.attrs
+	s.Fields, s.Attrs = g.Fields, g.Attrs
 	return s, true, nil
 }
 
-// sample converts the loaded values to fields and attributes.
-func (g *group) sample() error {
-	var at *column
-	g.buf, g.fields, g.attrs = g.buf[:0], g.fields[:0], g.attrs[:0]
-	some := false
-	err := protect(func() error {
-		for _, at = range g.plan.columns {
-			null := at.node == nil || at.null
-			if at.field && at.mask != "" {
-				g.masked(at, null)
-			}
-			if !at.field || null {
-				continue
-			}
-			some = true
-			if at.form == formFiles {
-				if err := g.files(at); err != nil {
-					return err
-				}
-				continue
-			}
-			name, data, err := g.field(at)
-			if err != nil {
+// setCells sets the cells that are compared. Fields are made of the values that were loaded.
+func (g *group) setCells() error {
+	g.plan.walk.At = nil
+	for _, c := range g.single {
+		if c.Cell.Kind == rows.Null {
+			continue
+		}
+		if g.plan.walk.At = &c.Column; c.wide {
+			if err := c.widen(int(g.row) - 1); err != nil {
 				return err
 			}
-			g.fields = append(g.fields, writer.Field{Name: name, Data: data})
 		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("column %s: %w", at.name, err)
-	}
-	if !some || len(g.fields) == 0 {
-		if g.plan.nulls != source.NullsEmpty {
-			return source.ErrNulls
-		}
-		if g.empty(); len(g.fields) == 0 { // lists, which have no field if they are empty
-			return source.ErrNulls
-		}
-	}
-	for i, c := range g.plan.attrs {
-		v, ok, err := g.plan.Attributes[i].Value(c.single())
-		if err != nil {
-			return err
-		}
-		if ok {
-			g.attrs = append(g.attrs, v)
+		if l := &c.node.leaf; c.is != rows.List {
+			if err := l.checkTime(c.v); err != nil { // any order of a time that is none would be wrong
+				return err
+			}
+			if l.set(&c.Cell, c.v); c.stated {
+				c.Cell.B = l.appendText(nil, c.v)
+			}
 		}
 	}
 	return nil
 }
 
-// masked adds the field that says whether a number is there, and 0 where it is not.
-func (g *group) masked(c *column, null bool) {
-	there := byte(1)
-	if null {
-		there = 0
+// Empty returns the name of an empty field. A list of files has none.
+func (c *column) Empty() (string, error) {
+	if c.form == formFiles {
+		return "", nil
 	}
-	begin := len(g.buf)
-	g.buf = append(npy.AppendHeader[int](g.buf, "|b1"), there)
-	g.fields = append(g.fields, writer.Field{Name: c.mask, Data: g.buf[begin:len(g.buf):len(g.buf)]})
-	if !null {
-		return
-	}
-	of := cmp.Or(c.node, c.first)
-	s, v := of.leaf.number(value{b: make([]byte, 2)}) // for floats of 16 bits
-	dtype, _ := s.dtype()
-	begin = len(g.buf)
-	g.buf = s.appendRaw(npy.AppendHeader[int](g.buf, dtype), v)
-	g.fields = append(g.fields, writer.Field{Name: c.usual, Data: g.buf[begin:len(g.buf):len(g.buf)]})
-}
-
-// empty adds an empty field for each column.
-func (g *group) empty() {
-	for _, c := range g.plan.columns {
-		if c.field && c.form != formFiles && c.mask == "" {
-			g.fields = append(g.fields, writer.Field{Name: c.usual})
-		}
-	}
+	return c.usual, nil
 }
 
 // load reads the next row of all columns. A panic of the library becomes an error of the column.
 func (g *group) load() error {
 	var at *column
 	err := protect(func() error {
-		for _, at = range g.plan.columns {
-			if !at.wanted {
-				continue
-			}
+		for _, at = range g.plan.read {
 			if err := at.load(g.row); err != nil {
 				if err == io.EOF {
 					err = fmt.Errorf("it ends %d rows early", g.rows-g.row)
@@ -446,91 +365,72 @@ func (g *group) load() error {
 	return nil
 }
 
-// checkFolder checks that the row has the value of the folder.
-func (c *column) checkFolder() error {
-	switch {
-	case c.node == nil || c.null:
-		return c.folder.Check(true, nil)
-	case c.node.shape != shapeScalar:
-		return c.folder.Twice("no single value")
-	}
-	return c.folder.Check(false, c.node.leaf.appendText(nil, c.v))
-}
-
-func (g *group) key(c *column) (string, error) {
-	if c.null {
-		return "", fields.NoKey(c.name, "null:", " is not null")
-	}
-	key := string(c.node.leaf.appendText(nil, c.v))
-	return key, fields.CheckKey(c.name, key)
-}
-
-// field converts the value of a column to a field.
-func (g *group) field(c *column) (name string, data []byte, err error) {
-	begin := len(g.buf)
+// AddFields adds the field of the value, or the fields of a list of files.
+func (c *column) AddFields(to *rows.Samples) (err error) {
+	g, begin := c.group, len(to.Data)
 	switch c.form {
+	case formFiles:
+		return c.addFiles(to)
 	case formRaw:
-		return c.usual, c.v.b, nil
+		return to.Add(c.usual, c.v.b)
 	case formText:
 		if err := c.node.leaf.checkTime(c.v); err != nil {
-			return "", nil, err
+			return err
 		}
 		if l := &c.node.leaf; l.scalar.class == classTime { // of a day, in the unit of the feature
-			g.buf = strconv.AppendInt(g.buf, l.ofDay(c.v), 10)
+			to.Data = strconv.AppendInt(to.Data, l.ofDay(c.v), 10)
 		} else {
-			g.buf = l.appendText(g.buf, c.v)
+			to.Data = l.appendText(to.Data, c.v)
 		}
-		return c.usual, g.buf[begin:len(g.buf):len(g.buf)], nil
+		return to.Add(c.usual, to.Since(begin))
 	case formScalar:
 		l := &c.node.leaf
 		if err := l.checkTime(c.v); err != nil {
-			return "", nil, err
+			return err
 		}
-		s, v := l.number(c.v)
-		dtype, _ := s.dtype()
-		g.buf = s.appendRaw(npy.AppendHeader[int](g.buf, dtype), v)
-		return c.usual, g.buf[begin:len(g.buf):len(g.buf)], nil
+		to.Data = l.appendArray(to.Data, c.v)
+		return to.Add(c.usual, to.Since(begin))
 	case formFile:
 		if c.v.b == nil {
-			return "", nil, fmt.Errorf("its bytes are null, and the file %q is stored elsewhere: write the data set again with the files embedded", c.path.b)
+			return fmt.Errorf("its bytes are null, and the file %q is stored elsewhere: write the data set again with the files embedded", c.path.b)
 		}
-		return c.fieldName(extension(c.path.b, c.v.b)), c.v.b, nil
+		return to.Add(c.fieldName(extension(c.path.b, c.v.b)), c.v.b)
 	}
 	if c.cells != nil && (!c.wide || c.narrow.tensorScalar().class == classDouble) { // else shredded, and wider
 		row := int(g.row) - 1 // it was counted
-		out, ok, err := c.cellNumpy(g.buf, row)
+		out, ok, err := c.cellNumpy(to.Data, row)
 		if err != nil {
-			return "", nil, err
+			return err
 		}
 		if ok {
-			g.buf = out
-			return c.fieldName("npy"), g.buf[begin:len(g.buf):len(g.buf)], nil
+			to.Data = out
+			return to.Add(c.fieldName("npy"), to.Since(begin))
 		}
 		c.shred(row)
 	}
 	a, err := c.assembly()
 	if err != nil {
-		return "", nil, err
+		return err
 	}
 	if c.form == formNumpy {
-		out, ok, err := a.numpy(g.buf)
+		out, ok, err := a.numpy(to.Data)
 		if err != nil {
-			return "", nil, err
+			return err
 		}
 		if ok {
-			g.buf = out
-			return c.fieldName("npy"), g.buf[begin:len(g.buf):len(g.buf)], nil
+			to.Data = out
+			return to.Add(c.fieldName("npy"), to.Since(begin))
 		}
 	}
-	if g.buf, err = a.json(g.buf); err != nil {
-		return "", nil, err
+	if to.Data, err = a.json(to.Data); err != nil {
+		return err
 	}
 	if a.twice && !g.plan.twice && g.plan.log != nil {
 		g.plan.twice = true
-		g.plan.log.Warn("a map has a key twice: such maps become lists of pairs", "column", c.name, "file", g.of.Path,
+		g.plan.log.Warn("a map has a key twice: such maps become lists of pairs", "column", c.Name, "file", g.of.Path,
 			"row", g.first+g.row)
 	}
-	return c.fieldName("json"), g.buf[begin:len(g.buf):len(g.buf)], nil
+	return to.Add(c.fieldName("json"), to.Since(begin))
 }
 
 // assembly returns the parts of the current row's value.
@@ -545,10 +445,10 @@ func (c *column) assembly() (assembly, error) {
 	return assembly{root: c.node, leaves: parts}, nil
 }
 
-// files adds a field for each element of a list of files.
-func (g *group) files(c *column) error {
+// addFiles adds a field for each element of a list of files.
+func (c *column) addFiles(to *rows.Samples) error {
 	if c.cells != nil {
-		c.shred(int(g.row) - 1)
+		c.shred(int(c.group.row) - 1)
 	}
 	a, err := c.assembly()
 	if err != nil {
@@ -581,7 +481,7 @@ func (g *group) files(c *column) error {
 		if !embedded && len(path.b) > 0 {
 			return fmt.Errorf("the bytes of its element %d are null, and the file %q is stored elsewhere: write the data set again with the files embedded", number, path.b)
 		}
-		g.fields = append(g.fields, writer.Field{Name: c.elementName(number, extension(path.b, file.b)), Data: file.b})
+		_ = to.Add(c.elementName(number, extension(path.b, file.b)), file.b)
 		number++
 	}
 	return nil
@@ -592,7 +492,7 @@ func (c *column) elementName(number int, ext string) string {
 	name := strconv.Itoa(number) + "." + ext
 	full, ok := c.names[name]
 	if !ok {
-		if full = c.base + "." + name; len(c.names) < 2*fieldname.MaxElements {
+		if full = c.Base + "." + name; len(c.names) < 2*fieldname.MaxElements {
 			c.names[name] = full
 		}
 	}

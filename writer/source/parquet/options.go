@@ -15,7 +15,7 @@ var ErrPageMemory = hint.With(fmt.Errorf("%w for the memory of a page: write the
 	hint.Option("memory"))
 
 func (o *Options) choice() rows.Choice {
-	return rows.Choice{Key: o.Key, Columns: o.Columns, Rename: o.Rename, Attrs: o.Attrs, Where: o.Where}
+	return rows.Choice{Key: o.Key, Columns: o.Columns, Rename: o.Rename, Attrs: o.Attrs, Where: o.Where, Nulls: o.Nulls}
 }
 
 // Options selects the rows and columns that become samples. The zero value takes all columns of all

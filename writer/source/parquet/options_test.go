@@ -224,8 +224,8 @@ func TestKeys(t *testing.T) {
 	}
 	for i, want := range []string{
 		"x.parquet: row group 0, row 1: the key, column \"id\", is empty: leave such rows out by the condition 'id!='",
-		`x.parquet: row group 0, row 2 (sample "a.jpg"): the key, column "id": invalid sample name: key "a.jpg" has a dot in its last element`,
-		`x.parquet: row group 0, row 3 (sample "/abs"): the key, column "id": invalid sample name: key "/abs" is an absolute path`,
+		`x.parquet: row group 0, row 2: the key, column "id": invalid sample name: key "a.jpg" has a dot in its last element`,
+		`x.parquet: row group 0, row 3: the key, column "id": invalid sample name: key "/abs" is an absolute path`,
 		"is longer than 4096",
 	} {
 		if !strings.Contains(skipped[i].Error(), want) {

@@ -113,8 +113,8 @@ func New(ctx context.Context, in []source.Input, opt Options) (*Rows, error) {
 	p.end = place{file: len(p.files)}
 	rows := &Rows{Splitter: p, Even: p.even(), Passed: passed, of: p}
 	for _, c := range p.plan.columns {
-		if c.wide && c.wanted {
-			rows.Widened = append(rows.Widened, c.name)
+		if c.wide && c.Wanted {
+			rows.Widened = append(rows.Widened, c.Name)
 		}
 	}
 	return rows, nil

@@ -17,7 +17,6 @@ import (
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
-	"github.com/shardtool/shardtool/writer/source/internal/inputs"
 	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
@@ -37,7 +36,7 @@ const (
 
 // column is a top-level column of all files and its value in the current row.
 type column struct {
-	name string
+	rows.Column
 	// first is its type in the first file that has the column, and from is the path of that file.
 	first *node
 	from  string
@@ -45,48 +44,39 @@ type column struct {
 	// labels are the class names, if the file defines them for the column's integers.
 	labels []string
 
-	field  bool   // it becomes a field
-	base   string // field name, without extension
-	form   form
-	names  map[string]string // field names, by extension
-	usual  string            // the one with the first of extensions
-	wanted bool              // it is read
+	form  form
+	names map[string]string // field names, by extension
+	usual string            // the one with the first of extensions
 	// mayBeNull reports that numbers, which become arrays, lack in some rows. The field mask then
 	// says in which they are there.
 	mayBeNull bool
-	mask      string
 	wide      bool // it is read as floats, because files differ
+	compared  bool // its values are compared, or are keys or attributes
 
 	// constant reports that the column is of the folders of files; first is then its type.
 	constant bool
-	// folder is the folder of the current file that states the column, too, which the file has.
-	folder *inputs.Constant
 
-	// State of the current row group. node is nil if its file lacks the column.
-	node   *node
-	narrow *node // of a wide column, as the file has it
-	leaves []*leaf
-	bufs   []*pageBuffers
-	parts  []*entries
-	cells  arrow.Array // of Arrow records, in place of leaves
-	cell               // of the current row
-}
-
-// cell is a column's value in a row. v and path are set only for forms that take one value.
-type cell struct {
-	null    bool
-	v, path value
-	one     rows.Cell // for conditions and attributes
+	// State of the current row group. node is nil if its file lacks the column, is says what its
+	// cells are. stated reports that a folder of the file states the column, too.
+	group   *group
+	node    *node
+	is      rows.Kind
+	stated  bool
+	narrow  *node // of a wide column, as the file has it
+	leaves  []*leaf
+	bufs    []*pageBuffers
+	parts   []*entries
+	cells   arrow.Array // of Arrow records, in place of leaves
+	v, path value       // of the current row, for forms that take one value
 }
 
 // plan is how rows become samples.
 type plan struct {
 	rows.Plan
 	columns []*column // all columns of all files, in order
-	key     *column
-	attrs   []*column // in the order of Attributes
-	filters []*column // in the order of Conditions
-	nulls   source.Nulls
+	byName  map[string]*column
+	read    []*column // those that are read
+	walk    *rows.Walk
 	log     *slog.Logger
 	twice   bool     // it has said that a map has a key twice
 	classes []string // class names, if exactly one column has some
@@ -96,21 +86,22 @@ type plan struct {
 
 // newPlan checks options against the columns of files.
 func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
-	p := &plan{nulls: opt.Nulls, log: opt.Log, types: map[*column]string{}}
-	byName, err := p.merge(files, opt.Widen)
-	if err != nil {
+	p := &plan{log: opt.Log, types: map[*column]string{}, byName: map[string]*column{}}
+	if err := p.merge(files, opt.Widen); err != nil {
 		return nil, err
 	}
-	p.addConstants(files, byName)
+	p.addConstants(files)
 	names := make([]string, len(p.columns))
 	for i, c := range p.columns {
-		names[i] = c.name
+		names[i] = c.Name
 	}
 	of, err := rows.New(opt.choice(), names, false, func() error {
-		if p.key = byName[opt.Key]; p.key == nil {
+		key := p.byName[opt.Key]
+		if key == nil {
 			return &hint.OptionError{Option: "key", Err: rows.None(opt.Key, names)}
 		}
-		return p.checkKey(files)
+		key.compared = true
+		return checkKey(opt.Key, files)
 	})
 	if err != nil {
 		return nil, err
@@ -119,27 +110,32 @@ func newPlan(files []*parquetFile, opt *Options) (*plan, error) {
 	if err := p.chooseFields(files, opt); err != nil {
 		return nil, err
 	}
-	if err := p.chooseAttrs(byName); err != nil {
+	if err := p.chooseAttrs(); err != nil {
 		return nil, err
 	}
-	if err := p.chooseRows(byName); err != nil {
+	if err := p.chooseRows(); err != nil {
 		return nil, err
 	}
 	for _, c := range p.columns {
-		if c.wanted && c.clash != nil {
+		if c.Wanted && c.clash != nil {
 			return nil, c.clash
 		}
+		if c.Wanted {
+			p.read = append(p.read, c)
+		}
 	}
+	p.walk = p.Walk(func(name string) *rows.Column { return &p.byName[name].Column })
 	return p, nil
 }
 
 // chooseRows binds the conditions to columns.
-func (p *plan) chooseRows(byName map[string]*column) error {
+func (p *plan) chooseRows() error {
 	for _, f := range p.Conditions {
-		c := byName[f.Column]
-		if p.filters = append(p.filters, c); c.first == nil {
+		c := p.byName[f.Column]
+		if c.first == nil {
 			continue // it has only nulls
 		}
+		c.compared = c.compared || !f.Nulls()
 		if err := f.Bind(c.first.kind(), c.first, c.labels); err != nil {
 			return err
 		}
@@ -148,8 +144,7 @@ func (p *plan) chooseRows(byName map[string]*column) error {
 }
 
 // merge combines the columns of all files, whose types must agree.
-func (p *plan) merge(files []*parquetFile, widen bool) (map[string]*column, error) {
-	byName := map[string]*column{}
+func (p *plan) merge(files []*parquetFile, widen bool) error {
 	seen := map[*string]bool{} // schemas already merged, by the features that files share with them
 	for _, f := range files {
 		if len(f.columns) == 0 || seen[&f.features[0]] {
@@ -159,14 +154,12 @@ func (p *plan) merge(files []*parquetFile, widen bool) (map[string]*column, erro
 		inFile := map[string]bool{}
 		for i, n := range f.columns {
 			if inFile[n.name] {
-				return nil, fmt.Errorf("%s: two columns are called %q, and fields are named by columns: rename one of them", f.Path, n.name)
+				return fmt.Errorf("%s: two columns are called %q, and fields are named by columns: rename one of them", f.Path, n.name)
 			}
 			inFile[n.name] = true
-			c := byName[n.name]
+			c := p.byName[n.name]
 			if c == nil {
-				c = &column{name: n.name, names: map[string]string{}}
-				byName[n.name] = c
-				p.columns = append(p.columns, c)
+				c = p.add(n.name)
 			}
 			switch {
 			case n.unread != nil && c.clash == nil:
@@ -198,23 +191,30 @@ func (p *plan) merge(files []*parquetFile, widen bool) (map[string]*column, erro
 			p.types[c] = c.first.feature(nil)
 		}
 	}
-	return byName, nil
+	return nil
+}
+
+// add adds a column.
+func (p *plan) add(name string) *column {
+	c := &column{Column: rows.Column{Name: name}, names: map[string]string{}}
+	c.Form = c
+	p.byName[name] = c
+	p.columns = append(p.columns, c)
+	return c
 }
 
 // addConstants adds the columns of the folders of files.
-func (p *plan) addConstants(files []*parquetFile, byName map[string]*column) {
+func (p *plan) addConstants(files []*parquetFile) {
 	for i, k := range files[0].Constants {
 		// no leaf of the file
 		n := &node{name: k.Name, def: 1, last: -1, leaf: leafType{scalar{class: classText}, pq.Types.ByteArray}}
 		if k.Integer {
 			n.leaf = leafType{scalar{class: classInteger, bits: 64}, pq.Types.Int64}
 		}
-		c := byName[k.Name]
+		c := p.byName[k.Name]
 		if c == nil {
-			c = &column{name: k.Name, names: map[string]string{}, constant: true, first: n}
-			p.types[c] = n.feature(nil)
-			byName[k.Name] = c
-			p.columns = append(p.columns, c)
+			c = p.add(k.Name)
+			c.constant, c.first, p.types[c] = true, n, n.feature(nil)
 			continue
 		}
 		for _, f := range files {
@@ -225,47 +225,37 @@ func (p *plan) addConstants(files []*parquetFile, byName map[string]*column) {
 	}
 }
 
-// setConstant sets the value of the column in a file.
-func (c *column) setConstant(f *parquetFile) {
-	k := f.Constant(c.name)
-	if c.node, c.null = c.first, k.Null; k.Integer {
-		c.v = value{u: uint64(k.N)}
-	} else {
-		c.v = value{b: []byte(k.Text)}
-	}
-}
-
 // chooseFields selects the columns that become fields, and their names.
 func (p *plan) chooseFields(files []*parquetFile, opt *Options) error {
 	taken := rows.Names{}
 	for i, c := range p.columns {
-		c.field, c.base, c.wanted = p.Field(c.name), p.Base(c.name), p.Wanted(c.name)
+		c.Field, c.Base, c.Wanted = p.Field(c.Name), p.Base(c.Name), p.Wanted(c.Name)
 		if c.setForm(); c.form == formText && opt.Arrays && c.labels == nil {
 			s, _ := c.first.leaf.number(value{})
 			if dtype, _ := s.dtype(); dtype != "" {
 				c.form = formScalar
-				c.mayBeNull = slices.ContainsFunc(files, func(f *parquetFile) bool { return f.mayBeNull(c.name) })
+				c.mayBeNull = slices.ContainsFunc(files, func(f *parquetFile) bool { return f.mayBeNull(c.Name) })
 			}
 		}
-		if !c.field || c.form == formAbsent && opt.Nulls != source.NullsEmpty {
+		if !c.Field || c.form == formAbsent && opt.Nulls != source.NullsEmpty {
 			continue
 		}
-		if c.base == "" {
+		if c.Base == "" {
 			return rows.Unnamed(i)
 		}
 		if c.usual = c.fieldName(c.extensions()[0]); c.form == formFiles {
-			c.usual = c.base // no field, but what its elements are called by
+			c.usual = c.Base // no field, but what its elements are called by
 		}
-		if err := taken.Take(c.name, c.usual); err != nil {
+		if err := taken.Take(c.Name, c.usual); err != nil {
 			return err
 		}
 		if !c.mayBeNull {
 			continue
 		}
-		if c.mask = "mask.npy"; c.usual != "npy" {
-			c.mask = strings.TrimSuffix(c.usual, ".npy") + ".mask.npy"
+		if c.Mask = "mask.npy"; c.usual != "npy" {
+			c.Mask = strings.TrimSuffix(c.usual, ".npy") + ".mask.npy"
 		}
-		if err := taken.Take(c.name, c.mask); err != nil {
+		if err := taken.Take(c.Name, c.Mask); err != nil {
 			return err
 		}
 	}
@@ -277,10 +267,10 @@ func (p *plan) chooseFields(files []*parquetFile, opt *Options) error {
 			return err
 		}
 		for _, ext := range c.extensions()[1:] {
-			if other, ok := taken[c.fieldName(ext)]; ok && other != c.name {
+			if other, ok := taken[c.fieldName(ext)]; ok && other != c.Name {
 				c.names[ext] = c.usual + "." + ext
 			}
-			if err := taken.Take(c.name, c.fieldName(ext)); err != nil {
+			if err := taken.Take(c.Name, c.fieldName(ext)); err != nil {
 				return err
 			}
 		}
@@ -293,8 +283,8 @@ func (c *column) elementsOf(columns []*column) error {
 	for _, list := range columns {
 		if _, is := fieldname.Element(c.usual, list.usual); is && list.form == formFiles {
 			return writer.Optionf("columns",
-				"column %q would become the field %s, as the files of column %q do: rename one of them", c.name,
-				c.usual, list.name)
+				"column %q would become the field %s, as the files of column %q do: rename one of them", c.Name,
+				c.usual, list.Name)
 		}
 	}
 	return nil
@@ -330,7 +320,7 @@ func (c *column) extensions() []string {
 	switch {
 	case c.form == formRaw:
 		return []string{rawFields[c.first.leaf.scalar.class].extension}
-	case c.form == formText && c.first.leaf.scalar.family() == "integer" && (c.labels != nil || fields.IsClass(c.name)):
+	case c.form == formText && c.first.leaf.scalar.family() == "integer" && (c.labels != nil || fields.IsClass(c.Name)):
 		return []string{"cls"}
 	}
 	return formExtensions[c.form]
@@ -346,14 +336,14 @@ var formExtensions = map[form][]string{
 func (p *plan) kinds() kinds.Kinds {
 	out := kinds.Kinds{}
 	for _, c := range p.columns {
-		if !c.field || c.form == formFile || c.form == formFiles { // the extension of a file is known when it is read
+		if !c.Field || c.form == formFile || c.form == formFiles { // the extension of a file is known when it is read
 			continue
 		}
 		for _, ext := range c.extensions() {
 			word := c.kind(ext)
-			if c.mask != "" {
-				out[c.mask] = "npy"
-			} else if p.nulls == source.NullsEmpty && word != "bytes" { // no bytes are a text, and nothing else
+			if c.Mask != "" {
+				out[c.Mask] = "npy"
+			} else if p.Nulls == source.NullsEmpty && word != "bytes" { // no bytes are a text, and nothing else
 				word = kinds.Wider(word, "txt")
 			}
 			name := c.fieldName(ext)
@@ -374,21 +364,21 @@ func (p *plan) features() kinds.Features {
 		if feature == "" && c.form == formFiles {
 			feature = string(kinds.Files().AppendJSON(nil))
 		}
-		if size += len(feature); !c.field || feature == "" || size > maxFeatures {
+		if size += len(feature); !c.Field || feature == "" || size > maxFeatures {
 			continue
 		}
 		for _, ext := range c.extensions() {
 			name := c.fieldName(ext)
 			switch c.form {
 			case formFile:
-				name = fields.Name(c.base, "*")
+				name = fields.Name(c.Base, "*")
 			case formFiles:
-				name = c.base
+				name = c.Base
 			}
 			out[name] = json.RawMessage(feature)
 		}
-		if c.mask != "" {
-			out[c.mask] = json.RawMessage(kinds.Value("bool").AppendJSON(nil))
+		if c.Mask != "" {
+			out[c.Mask] = json.RawMessage(kinds.Value("bool").AppendJSON(nil))
 		}
 	}
 	return out
@@ -398,8 +388,8 @@ func (p *plan) features() kinds.Features {
 // The fingerprint says so: a pack that such a release began is not resumed.
 func (p *plan) forms() bool {
 	return slices.ContainsFunc(p.columns, func(c *column) bool {
-		return c.field && c.first != nil && (c.first.tensor != nil || c.form == formFiles || c.first.maps() ||
-			c.mask != "" || c.first.shape == shapeScalar && c.first.leaf.scalar.unitStated())
+		return c.Field && c.first != nil && (c.first.tensor != nil || c.form == formFiles || c.first.maps() ||
+			c.Mask != "" || c.first.shape == shapeScalar && c.first.leaf.scalar.unitStated())
 	})
 }
 
@@ -440,9 +430,9 @@ func (c *column) kind(ext string) string {
 func (c *column) fieldName(ext string) string {
 	name, ok := c.names[ext]
 	if !ok {
-		name = fields.Name(c.base, ext)
+		name = fields.Name(c.Base, ext)
 		if c.form == formNumpy && ext == "json" { // a ragged list is JSON
-			name = fields.JSONName(c.base)
+			name = fields.JSONName(c.Base)
 		}
 		if len(c.names) < 1000 {
 			c.names[ext] = name
@@ -451,32 +441,32 @@ func (c *column) fieldName(ext string) string {
 	return name
 }
 
-func (p *plan) checkKey(files []*parquetFile) error {
+func checkKey(key string, files []*parquetFile) error {
 	for _, f := range files {
-		n := f.column(p.key.name)
+		n := f.column(key)
 		if n == nil {
 			var names []string
 			for _, c := range f.columns {
 				names = append(names, c.name)
 			}
-			return rows.Lacks(f.Path, p.key.name, names)
+			return rows.Lacks(f.Path, key, names)
 		}
 		if s := n.leaf.scalar; n.shape != shapeScalar || s.class != classText && s.family() != "integer" {
 			return hint.At(f.Path, writer.Optionf("key", "column %s is of type %v: a key is a string or an integer",
-				p.key.name, n))
+				key, n))
 		}
 	}
 	return nil
 }
 
-func (p *plan) chooseAttrs(byName map[string]*column) error {
+func (p *plan) chooseAttrs() error {
 	for i := range p.Attributes {
 		a := &p.Attributes[i]
-		c := byName[a.Column]
-		if p.attrs = append(p.attrs, c); c.first == nil {
+		c := p.byName[a.Column]
+		if c.first == nil {
 			continue // the column has no values
 		}
-		a.Labels = c.labels
+		a.Labels, c.compared = c.labels, true
 		s := c.first.leaf.scalar
 		switch {
 		case c.first.shape == shapeScalar && s.class == classText, c.labels != nil:
@@ -492,7 +482,7 @@ func (p *plan) chooseAttrs(byName map[string]*column) error {
 	}
 	var marked []*column
 	for _, c := range p.columns {
-		if c.wanted && c.labels != nil {
+		if c.Wanted && c.labels != nil {
 			marked = append(marked, c)
 		}
 	}

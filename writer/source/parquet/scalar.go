@@ -416,6 +416,13 @@ func (l *leafType) number(v value) (scalar, value) {
 	return l.scalar, v
 }
 
+// appendArray appends the value as a .npy file without a dimension.
+func (l *leafType) appendArray(dst []byte, v value) []byte {
+	s, v := l.number(v)
+	dtype, _ := s.dtype()
+	return s.appendRaw(npy.AppendHeader[int](dst, dtype), v)
+}
+
 // wholeNumber is the type of times of day, in their unit.
 var wholeNumber = scalar{class: classInteger, bits: 64}
 

@@ -15,45 +15,36 @@ func (n *node) kind() rows.Kind {
 	if n.shape != shapeScalar {
 		return rows.List
 	}
-	return n.leaf.scalar.kind()
+	return kindOf[n.leaf.scalar.class]
 }
 
-func (s scalar) kind() rows.Kind {
-	if k, ok := kindOf[s.class]; ok {
-		return k
-	}
-	return rows.Text
+// kindOf are the kinds of cells by the classes of values.
+var kindOf = [...]rows.Kind{
+	classBinary: rows.Text, classText: rows.Text, classJSON: rows.Text, classBSON: rows.Text, classInteger: rows.Integer,
+	classUnsigned: rows.Unsigned, classHalf: rows.Float, classFloat: rows.Float, classDouble: rows.Float,
+	classBool: rows.Bool, classDecimal: rows.Decimal, classDate: rows.Time, classTime: rows.Text,
+	classTimestamp: rows.Time, classLegacyTime: rows.Time, classUUID: rows.Text, classNull: rows.Null, classOther: rows.Text,
 }
 
-// kindOf are the kinds of cells by the classes of values. The others are texts.
-var kindOf = map[class]rows.Kind{
-	classInteger: rows.Integer, classUnsigned: rows.Unsigned, classHalf: rows.Float, classFloat: rows.Float,
-	classDouble: rows.Float, classBool: rows.Bool, classDecimal: rows.Decimal, classDate: rows.Time,
-	classTimestamp: rows.Time, classLegacyTime: rows.Time,
-}
-
-// cell returns a value that is not null.
-func (l *leafType) cell(v value) rows.Cell {
+// set sets a cell to a value that is not null.
+func (l *leafType) set(c *rows.Cell, v value) {
 	s := l.scalar
-	out := rows.Cell{Kind: s.kind(), B: v.b}
-	switch out.Kind {
-	case rows.Integer, rows.Unsigned:
-		out.N = uint64(s.integer(v))
-	case rows.Float:
-		out.N = math.Float64bits(s.float(v))
-	case rows.Time:
+	c.Kind, c.B = kindOf[s.class], v.b
+	switch s.class {
+	case classInteger, classUnsigned:
+		c.N = uint64(s.integer(v))
+	case classHalf, classFloat, classDouble:
+		c.N = math.Float64bits(s.float(v))
+	case classDate, classTimestamp, classLegacyTime:
 		t := s.instant(v)
-		out.N, out.Nano = uint64(t.Unix()), uint32(t.Nanosecond())
-	default:
-		if !s.raw() {
-			out.B = l.appendText(nil, v)
-		}
+		c.N, c.Nano = uint64(t.Unix()), uint32(t.Nanosecond())
+	case classBool, classDecimal, classTime, classUUID:
+		c.B = l.appendText(nil, v)
 	}
-	return out
 }
 
 // neverWithin reports whether the statistics of a row group prove that no row matches.
-func neverWithin(f *rows.Condition, l *leafType, stats metadata.TypedStatistics, rows int64) bool {
+func neverWithin(f *rows.Condition, l *leafType, stats metadata.TypedStatistics, count int64) bool {
 	if stats == nil {
 		return false
 	}
@@ -61,7 +52,7 @@ func neverWithin(f *rows.Condition, l *leafType, stats metadata.TypedStatistics,
 		switch n := stats.NullCount(); {
 		case f.Op == "is null":
 			return n == 0
-		case n == rows:
+		case n == count:
 			return true
 		}
 	}
@@ -82,7 +73,9 @@ func neverWithin(f *rows.Condition, l *leafType, stats metadata.TypedStatistics,
 	default: // the order of their statistics differs or is not specified
 		return false
 	}
-	first, last := l.cell(least), l.cell(most)
+	var first, last rows.Cell
+	l.set(&first, least)
+	l.set(&last, most)
 	low, ok := f.Compare(&first)
 	high, ok2 := f.Compare(&last)
 	if !ok || !ok2 {

@@ -36,10 +36,10 @@ func (n *node) widened() *node {
 	return &out
 }
 
-// widen makes floats of the numbers of the current row.
+// widen makes floats of the numbers of the current row, which is not null.
 func (c *column) widen(row int) error {
 	of := c.narrow.tensorScalar()
-	if c.null || of.class == classDouble {
+	if of.class == classDouble {
 		return nil
 	}
 	if c.narrow.shape == shapeScalar {

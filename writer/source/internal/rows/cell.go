@@ -19,29 +19,30 @@ type Kind uint8
 
 // The kinds of cells.
 const (
-	Null     Kind = iota
-	Text          // a string
-	Word          // text that is a number where a number is asked for, as in CSV
-	Digits        // an integer, in decimal
-	Number        // any other number, in decimal
-	Bool          // true or false
-	List          // of values
-	Object        // of members
-	Bytes         // a byte string
-	Array         // a .npy file
-	JPEG          // an image
-	PNG           // an image
-	Integer       // N, with a sign
-	Unsigned      // N
-	Float         // N has the bits of a float64
-	Decimal       // a fraction, in decimal
-	Time          // N seconds after 1970, and Nano nanoseconds
+	Absent Kind = iota // the row lacks the column
+	Null
+	Text     // a string
+	Word     // text that is a number where a number is asked for, as in CSV
+	Digits   // an integer, in decimal
+	Number   // any other number, in decimal
+	Bool     // true or false
+	List     // of values
+	Object   // of members
+	Bytes    // a byte string
+	Array    // a .npy file
+	JPEG     // an image
+	PNG      // an image
+	Integer  // N, with a sign
+	Unsigned // N
+	Float    // N has the bits of a float64
+	Decimal  // a fraction, in decimal
+	Time     // N seconds after 1970, and Nano nanoseconds
 )
 
 // kindNames are what errors call cells.
-var kindNames = [...]string{"null", "a string", "a cell", "an integer", "a number", "a truth value", "a list",
-	"an object", "a byte string", "an array", "an image", "an image", "an integer", "an integer", "a number", "a number",
-	"a time"}
+var kindNames = [...]string{"missing", "null", "a string", "a cell", "an integer", "a number", "a truth value", "a list",
+	"an object", "a byte string", "an array", "an image", "an image", "an integer", "an integer", "a number",
+	"a number", "a time"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -51,6 +52,17 @@ type Cell struct {
 	Nano uint32
 	N    uint64
 	B    []byte // the value as its format writes it, unless it is in N
+}
+
+// appendText appends the cell as text.
+func (c *Cell) appendText(dst []byte) []byte {
+	switch c.Kind {
+	case Integer:
+		return strconv.AppendInt(dst, int64(c.N), 10)
+	case Unsigned:
+		return strconv.AppendUint(dst, c.N, 10)
+	}
+	return append(dst, c.B...)
 }
 
 // Integer returns the cell as an integer attribute.
@@ -115,7 +127,7 @@ type Attr struct {
 
 // Value returns the attribute of a row whose cell is c. ok is false if there is none.
 func (a *Attr) Value(c *Cell) (out format.AttrValue, ok bool, err error) {
-	if c.Kind == Null {
+	if c.Kind <= Null {
 		return out, false, nil
 	}
 	out.Attribute = a.Attribute
@@ -130,7 +142,7 @@ func (a *Attr) Value(c *Cell) (out format.AttrValue, ok bool, err error) {
 		}
 		out.Label, ok = a.Labels[c.N], true
 	default:
-		ok = c.Kind != List && c.Kind != Object && c.Kind != Array && utf8.Valid(c.B)
+		ok = c.Kind == Text || c.Kind != List && c.Kind != Object && c.Kind != Array && utf8.Valid(c.B)
 		out.Label = string(c.B)
 	}
 	if !ok {

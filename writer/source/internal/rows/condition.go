@@ -33,8 +33,8 @@ func newCondition(parsed *where.Condition) *Condition {
 }
 
 // Bind has the condition expect cells of one kind in its column, or nulls: it refuses a value that
-// such a cell does not compare with. what is the column's type as errors name it, labels are the names
-// of its integers.
+// such a cell does not compare with. what is the column's type as errors name it, labels are the
+// names of its integers.
 func (c *Condition) Bind(kind Kind, what fmt.Stringer, labels []string) (err error) {
 	bad := func(want string) error {
 		return c.WordErrorf("column %s is of type %v: %s", c.Column, what, want)
@@ -74,8 +74,8 @@ func (c *Condition) Bind(kind Kind, what fmt.Stringer, labels []string) (err err
 
 // Of reports whether the condition holds for a cell.
 func (c *Condition) Of(cell *Cell) bool {
-	if cell.Kind == Null || c.Nulls() {
-		return c.Holds(cell.Kind == Null, 0, false)
+	if cell.Kind <= Null || c.Nulls() {
+		return c.Holds(cell.Kind <= Null, 0, false)
 	}
 	order, ok := c.Compare(cell)
 	return c.Holds(false, order, ok)

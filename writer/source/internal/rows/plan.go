@@ -1,5 +1,24 @@
-// Package rows has the plan by which rows become samples, whatever files they are from: which
-// columns are read, and as which fields, keys, attributes and conditions. It knows no format.
+// Package rows makes samples of rows, whatever files they are from. It knows no format.
+//
+// A Choice is what a user says of columns. New makes a Plan of it, among the columns that files
+// have: which are read, and as which fields, key, attributes and conditions. A Walk then takes row
+// after row: the folders of the file are columns as well, a row for which the conditions do not
+// hold is left out, a column has the key, those that have a value become fields, and a row without
+// any is an error, left out, or empty. Walk.Take has all of this, in order.
+//
+// A format turns bytes into cells. It has a Column for each of its columns, with a Form that makes
+// fields of its cells: text, an image, a .npy file, JSON. Package lines does so for JSON, CSV,
+// text, TFRecord and MDS, package parquet for Parquet and Arrow. Package tokens takes the Plan
+// alone: rows of arrays have no nulls, no conditions and no keys of their own.
+//
+// # Why rows of cells
+//
+// The values of a row are in the columns' cells, one row at a time, rather than in vectors of many
+// rows: rows of JSON and TFRecord each have columns of their own, in their own order, and errors,
+// cursors and conditions are of rows, too. Vectors of cells for the 5,000 short rows of a chunk of
+// text have taken 66 to 79 ns a row of four columns, where one row at a time took 53 to 70. A
+// format that has vectors, as Arrow and the pages of Parquet are, makes a field of a value where it
+// lies, and a cell only of what is compared.
 package rows
 
 import (
@@ -12,6 +31,7 @@ import (
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/curate/where"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/internal/fields"
 )
 
@@ -21,6 +41,7 @@ type Choice struct {
 	Columns       []string // nil: all
 	Rename, Attrs map[string]string
 	Where         []string
+	Nulls         source.Nulls
 }
 
 // Check refuses what is wrong whatever columns there are.
@@ -133,6 +154,11 @@ func (p *Plan) Find(option, value, name string) error {
 // Lacks is the error of a file without the column of keys.
 func Lacks(path, key string, columns []string) error {
 	return hint.At(path, writer.Optionf("key", "the file has no column %q; it has: %s", key, list(columns)))
+}
+
+// Column returns what becomes of a column.
+func (p *Plan) Column(name string) Column {
+	return Column{Name: name, Base: p.Base(name), Field: p.Field(name), Wanted: p.Wanted(name)}
 }
 
 // Wanted reports whether a column is read.
