@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -111,6 +112,7 @@ func TestTrips(t *testing.T) {
 		defer d.Close()
 		return use(d)
 	}
+	estimated := map[int]float64{} // by ranks, how many times all together fetch the data set
 	stream := func(ranks, batches int) func(ctx context.Context, f *far) error {
 		return func(ctx context.Context, f *far) error {
 			var g errgroup.Group
@@ -122,6 +124,12 @@ func TestTrips(t *testing.T) {
 							return err
 						}
 						defer s.Close()
+						if times, more := s.Fetches(); rank == 0 {
+							estimated[ranks] = times
+							if want := (times - 1) * float64(d.Info().Bytes); math.Abs(float64(more)-want) > float64(d.Info().Bytes)/50 {
+								t.Errorf("%d ranks fetch %d bytes again, want %.0f", ranks, more, want)
+							}
+						}
 						for range batches {
 							if _, err := s.Next(ctx); errors.Is(err, io.EOF) {
 								return nil
@@ -203,6 +211,12 @@ func TestTrips(t *testing.T) {
 		t.Logf("%-24s %4d round trips, %5d requests, %.2f of the bytes", c.name, trips, f.requests, float64(f.bytes)/float64(stored))
 		if trips > c.trips {
 			t.Errorf("%s: %d round trips, %d at most", c.name, trips, c.trips)
+		}
+		var ranks int
+		if n, _ := fmt.Sscanf(c.name, "epoch, %d rank", &ranks); n == 1 {
+			if times := float64(f.bytes) / float64(stored); math.Abs(estimated[ranks]/times-1) > 0.1 {
+				t.Errorf("%s: data was fetched %.2f times, %.2f were expected", c.name, times, estimated[ranks])
+			}
 		}
 	}
 }

@@ -47,6 +47,10 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 	if advice := costAdvice(&f.order.opt, &info, "--cost-group %d"); advice != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+advice)
 	}
+	if advice := fetchAdvice(&f.order.opt, s, "give the ranks of a host one folder with --cache; `shardtool stage` "+
+		"fills it before a job"); advice != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+advice)
+	}
 	s.WarnMixing(ctx, func(v uniformity.Verdict) { fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+mixAdvice(v)) })
 	if f.order.in != "" && f.order.ended(in.epoch) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s stands in epoch %d: no epoch is left, see --epochs\n", f.order.in,

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -45,5 +49,38 @@ func TestDatasetOverHTTP(t *testing.T) {
 	cmd := exec.Command("shardtool", "pack", server.URL+"/src@0123456789abcdef", out+"c")
 	if text, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != exitNotFound {
 		t.Errorf("exit %d: %s", cmd.ProcessState.ExitCode(), text)
+	}
+}
+
+// TestFetchedAgain: rank 0 is told that the ranks fetch the same data, and what to do, unless they
+// share a cache or what is fetched again is little.
+func TestFetchedAgain(t *testing.T) {
+	dir := t.TempDir()
+	random := rand.NewChaCha8([32]byte{3})
+	var rows bytes.Buffer
+	for range 16_000 {
+		var row [3000]byte
+		_, _ = random.Read(row[:])
+		fmt.Fprintf(&rows, "{\"text\": %q}\n", base64.StdEncoding.EncodeToString(row[:]))
+	}
+	writeText(t, filepath.Join(dir, "rows.jsonl"), rows.String())
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer server.Close()
+	if code, _, stderr := command("pack", filepath.Join(dir, "rows.jsonl"), filepath.Join(dir, "set"), "--quiet"); code != 0 {
+		t.Fatal(stderr)
+	}
+	cat := []string{"cat", server.URL + "/set", "--shuffle", "--limit", "1", "--world-size", "8"}
+	for name, c := range map[string]struct {
+		more []string
+		says bool
+	}{
+		"rank 0": {nil, true}, "rank 1": {[]string{"--rank", "1"}, false},
+		"a cache": {[]string{"--cache", filepath.Join(dir, "cache")}, false}, "2 ranks": {[]string{"--world-size", "2"}, false},
+	} {
+		code, _, stderr := command(append(cat, c.more...)...)
+		if says := strings.Contains(stderr, "the 8 ranks together fetch about 8.0 times what the data set holds") &&
+			strings.Contains(stderr, "one folder with --cache"); code != 0 || says != c.says {
+			t.Errorf("%s: exit code %d: %s", name, code, stderr)
+		}
 	}
 }

@@ -244,6 +244,18 @@ func costAdvice(o *reader.StreamOptions, of *reader.StreamInfo, group string) st
 		"if %d ranks share a host, give "+group, o.World, near, near)
 }
 
+// fetchAdvice returns a warning for rank 0 of a stream whose ranks fetch much of the data set several
+// times. remedy is what a user may do.
+func fetchAdvice(o *reader.StreamOptions, s *reader.Stream, remedy string) string {
+	const most, least = 1.2, 256 << 20
+	times, more := s.Fetches()
+	if o.Rank > 0 || times <= most || more < least {
+		return ""
+	}
+	return fmt.Sprintf("the %d ranks together fetch about %.1f times what the data set holds, %s of an epoch more than once: %s",
+		o.World, times, bytesText(more), remedy)
+}
+
 // explain gives an error of the order its exit code, unless it has one.
 func (f *orderFlags) explain(err error) error { return explainRun(f.in, err) }
 

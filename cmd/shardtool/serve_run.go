@@ -280,6 +280,13 @@ func (s *share) stream(ctx context.Context, o *serve.Opened, q *serve.StartReque
 	if advice := costAdvice(&a.opt, &info, "Order(cost_group=%d)"); advice != "" {
 		warnings.Warn(advice)
 	}
+	remedy := "let the ranks of a host share a folder, cache='/nvme/cache', or what they hold, Tuning(host=True)"
+	if a.opt.Tuning.Share {
+		remedy = "let the ranks of a host share a folder, cache='/nvme/cache'"
+	}
+	if advice := fetchAdvice(&a.opt, stream, remedy); advice != "" {
+		warnings.Warn(advice)
+	}
 	stream.WarnMixing(ctx, func(v uniformity.Verdict) {
 		warnings.Warn(v.Warning(uniformity.Spelling{Memory: "shuffle_memory='%s'", Delay: "delay",
 			Shuffle: "shuffle the data when packing it"}))
