@@ -252,6 +252,31 @@ def test_ranks_compare(texts: str, tmp_path: Path) -> None:
     assert len(refused) == 1 and "give all ranks the same cost" in refused[0] and "'tokens^2' over all ranks" in refused[0]
 
 
+def two_loaders(rank: int, size: int, url: str) -> Any:
+    """Each rank makes and iterates two loaders, of other seeds, in another order."""
+    out = {}
+    for seed in (3, 4)[:: -1 if rank else 1]:
+        out[seed] = steps_of(Loader(url, cost="tokens" if seed == 3 else "tokens^2", **in_groups(**{**OPTIONS, "seed": seed})))
+    return out
+
+
+def test_loaders_in_another_order(texts: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    got = on_ranks(2, tmp_path, two_loaders, texts)
+    for seed in (3, 4):
+        assert {n for rank in got for samples in rank[seed] for n in samples} == set(range(SAMPLES))
+
+
+def test_missing_in_one_source(texts: str, tmp_path: Path) -> None:
+    """A source of a mix without the attribute is named, and so is the command that adds it."""
+    rows = tmp_path / "bare.jsonl"
+    rows.write_text("".join(json.dumps({"id": str(i), "n": i}) + "\n" for i in range(20)))
+    run("pack", rows, tmp_path / "bare", "--key", "id", "--quiet")
+    mix = {"sources": {"texts": {"data": texts, "weight": 1}, "bare": {"data": str(tmp_path / "bare"), "weight": 1}}, "epoch": 40}
+    with pytest.raises(ConfigError, match=r'source "bare": cost "tokens": .*has no integer attribute "tokens".*layer add'):
+        next(iter(Loader(mix, 10, cost="tokens", shuffle=True, fields={"n": "int"})))
+
+
 def test_many_ranks_are_said(texts: str, caplog: pytest.LogCaptureFixture) -> None:
     """Ranks of several hosts that exchange entries are a warning on rank 0."""
     for rank, group in [(0, None), (0, 8), (1, None)]:

@@ -218,6 +218,39 @@ def test_ends(small: Path, size: Dict[str, int]) -> None:
             ended(child)
 
 
+def test_a_rank_never_iterates(small: Path, size: Dict[str, int]) -> None:
+    """Ranks that make a loader and do not iterate it, or ask for one batch and no more, hold nobody
+    up: not the one that started the child either."""
+    memory = size["decoded_bytes"]
+    want = alone(small, memory, 4)
+    for idle in (0, 3):
+        with ranks(small, memory, 4) as made:
+            assert made[idle].say("make") is True
+            assert made[idle].say("take", count=1 if idle else 0) == want[idle][: 1 if idle else 0]
+            rest = [rank for rank in made if rank is not made[idle]]
+            everybody(rest, "make")
+            assert everybody(rest, "take", count=10_000) == [batches for rank, batches in zip(made, want) if rank is not made[idle]]
+            assert made[idle].say("take", count=10_000) == want[idle][1 if idle else 0 :]
+
+
+def test_the_owner_stops(small: Path, size: Dict[str, int]) -> None:
+    """The process that started the child is stopped, and goes on later. Nobody else notices."""
+    memory = size["decoded_bytes"]
+    want = alone(small, memory, 3)
+    with ranks(small, memory, 3) as made:
+        everybody(made, "make")
+        assert everybody(made, "take", count=2) == [batches[:2] for batches in want]
+        stopped = owner(made)
+        made[stopped].process.send_signal(signal.SIGSTOP)
+        rest = [number for number in range(3) if number != stopped]
+        assert everybody([made[n] for n in rest], "take", count=10_000) == [want[n][2:] for n in rest]
+        for number in rest:
+            made[number].end()
+        time.sleep(1)
+        made[stopped].process.send_signal(signal.SIGCONT)
+        assert made[stopped].say("take", count=10_000) == want[stopped][2:]
+
+
 def ended(child: int) -> None:
     """Waits for the end of a process, which may be nobody's to reap."""
     until = time.monotonic() + 20

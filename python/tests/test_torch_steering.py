@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 from typing import Any, List
 
 import pytest
+import skips_help
 import torch
 import torch.distributed
 import torch.utils.data
@@ -14,6 +20,7 @@ from skips_help import on_ranks
 
 import shardtool
 from shardtool import Dataset, Loader
+from shardtool.read import steering
 from shardtool.torch import Prefetcher
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
@@ -67,6 +74,88 @@ def test_differ(mix: Any, tmp_path: Path) -> None:
             assert problem in text
             assert state == same
             assert sources == before
+
+
+def breaking(rank: int, size: int, mix: Any, how: str, patience: float) -> Any:
+    """Rank 1 ends, never sets weights, or stops for a while, as the others set them."""
+    steering._PATIENCE = patience  # type: ignore[assignment]
+    began = time.monotonic()
+    with Loader(mix, 10, shuffle=True, seed=1, fields=["txt"]) as loader:
+        it = iter(loader)
+        next(it)
+        loader.set_weights({"code": 1, "web": 1})  # all meet
+        if rank == 1 and how == "ends":
+            os._exit(3)
+        if rank == 1 and how == "never":
+            time.sleep(2 * patience)
+            return ["never", len(next(it).numbers)]
+        if rank == 1 and how == "stops":
+            resume = subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+            resume.wait()
+        try:
+            loader.set_weights({"code": 1})
+        except shardtool.ShardtoolError as err:
+            return ["refused", str(err), time.monotonic() - began < 60, len(next(it).numbers)]
+        return ["set", loader.state_dict(), set(next(it).sources)]
+
+
+@pytest.mark.parametrize("how", ["never", "stops"])
+def test_a_rank_that_does_not_come(mix: Any, tmp_path: Path, how: str) -> None:
+    """Ranks wait for one that is stopped. If one never comes they get an error that says so, and
+    can go on as before."""
+    got = on_ranks(3, tmp_path, breaking, mix, how, 4.0 if how == "never" else 120.0)
+    if how == "stops":
+        assert all(one == got[0] and one[2] == {"code"} for one in got) and got[0][0] == "set"
+        return
+    assert got[1] == ["never", 10]
+    for kind, text, soon, size in (got[0], got[2]):
+        assert kind == "refused" and "the other ranks did not call it within 4.0 s, or ended: call it on all ranks" in text
+        assert soon and size == 10
+
+
+def test_a_rank_that_ends(mix: Any, tmp_path: Path) -> None:
+    """Ranks that wait for one that dies get an error at once, and can go on as before."""
+    context = multiprocessing.get_context("spawn")
+    out = context.Queue()
+    ranks = [
+        context.Process(target=skips_help._run, args=(rank, 3, str(tmp_path / "meet"), breaking, (mix, "ends", 120.0), {}, out))
+        for rank in range(3)
+    ]
+    for process in ranks:
+        process.start()
+    got = dict(out.get(timeout=100) for _ in range(2))
+    for process in ranks:
+        process.join(60)
+    assert [process.exitcode for process in ranks] == [0, 3, 0] and sorted(got) == [0, 2]
+    for kind, text, soon, size in got.values():
+        assert kind == "refused" and "or ended: call it on all ranks" in text and soon and size == 10
+
+
+def two_loaders(rank: int, size: int, mix: Any, different: bool) -> Any:
+    """Each rank has the loaders in another order, and sets their weights in it."""
+    made = {}
+    for name in ("a", "b")[:: -1 if rank else 1]:
+        made[name] = Loader(mix, 10, shuffle=True, seed=1 if name == "a" else 2, fields=["txt"])
+        next(iter(made[name]))
+    said = []
+    for name in ("a", "b")[:: -1 if rank else 1]:
+        try:
+            made[name].set_weights({"code": 1} if name == "a" or not different else {"web": 1})
+            said.append("")
+        except shardtool.CheckpointError as err:
+            said.append(str(err))
+    for loader in made.values():
+        loader.close()
+    return said
+
+
+@pytest.mark.parametrize("different", [False, True])
+def test_loaders_in_another_order(mix: Any, tmp_path: Path, different: bool) -> None:
+    """Weights of two loaders that ranks set in another order are refused on all ranks: they would
+    not be those of one loader."""
+    got = on_ranks(2, tmp_path, two_loaders, mix, different)
+    assert got[0] == got[1] and all("call it on all ranks after the same batch, with the same weights" in text for text in got[0])
 
 
 def test_prefetcher(mix: Any) -> None:
