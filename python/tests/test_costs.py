@@ -12,7 +12,7 @@ from conftest import in_groups, run
 from skips_help import on_ranks
 
 from oracle import cost_of, split_by_cost
-from shardtool import Bucket, ConfigError, Loader, Pack
+from shardtool import Bucket, ConfigError, Loader, Pack, Writer
 from shardtool import Order as Details
 
 np = pytest.importorskip("numpy")
@@ -163,6 +163,25 @@ def test_micro_batches_elsewhere(texts: str) -> None:
 
     data = torch.utils.data.DataLoader(Dataset(texts, cost="tokens", **given), batch_size=None, num_workers=2)
     assert [micro_batches_of(batch) for batch in data] == want
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_micro_batches_of_rows(tmp_path: Path, removed: bool) -> None:
+    """Of stacked arrays. Without removed samples they are shorter."""
+    with Writer(tmp_path / "rows", layout="stacked", attrs={"tokens": "t"}) as out:
+        out.write_batch({"x": np.arange(100).reshape(100, 1), "t": 1 + np.arange(100) * 7 % 31})
+    with Loader(tmp_path / "rows", 100, epochs=1) as loader:
+        keys = next(iter(loader)).sample_keys
+    if removed:
+        (tmp_path / "gone").write_text("".join(f"{key}\n" for key in keys[:40]))
+        run("remove", tmp_path / "rows", "--keys", tmp_path / "gone")
+    given: Dict[str, Any] = {"cost": "tokens", "shuffle": True, "epochs": 1, "fields": {"x": "npy"}}
+    with Loader(tmp_path / "rows", 20, order=Details(micro_batches=4), **given) as loader:
+        parts = [micro_batches_of(batch, "x") for batch in loader]
+    sizes = [[len(part) for part in batch] for batch in parts]
+    assert sorted(n for batch in parts for part in batch for (n,) in part) == list(range(40 if removed else 0, 100))
+    assert removed or sizes == [[5] * 4] * 5
+    assert not removed or all(size <= 5 for batch in sizes for size in batch)
 
 
 def test_a_field_of_the_name(tmp_path: Path) -> None:
