@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -31,18 +33,30 @@ const deletedAtOnce = 16
 
 // deleteAll deletes objects, in their order or a few at once, and returns those that the store
 // refused to delete, such as locked ones. What tables and the manifests of parts lead to stays where
-// they do, so that no generation is incomplete. before, if not nil, is called before each few are
-// deleted; it returns those that do not stay after all.
+// they do, so that no generation is incomplete. Sidecars are deleted last, and not those of archives
+// that stay: without its sidecar nothing shows that a Writer put an archive, so that no later prune
+// or purge would delete it. before, if not nil, is called before each few are deleted; it returns
+// those that do not stay after all.
 func deleteAll(ctx context.Context, store objstore.Store, all []string,
 	before func(some []string) ([]string, error)) (refused []KeptVersion, err error) {
 	atOnce := 1
 	if objstore.TraitsOf(store).Remote() {
 		atOnce = deletedAtOnce
 	}
+	sidecar := func(name string) bool { return strings.HasSuffix(name, format.SidecarSuffix) }
+	all = slices.Concat(slices.DeleteFunc(slices.Clone(all), sidecar),
+		slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !sidecar(name) }))
+	stays := map[string]string{} // by sidecar, the archive
 	leads := func(name string) bool { return names.IsTables(name) || partObjects.MatchString(name) }
 	for first := 0; first < len(all); {
+		if of := stays[all[first]]; of != "" {
+			refused = append(refused, KeptVersion{Name: all[first], Error: "not tried, because it describes " + of + ", which stays"})
+			first++
+			continue
+		}
 		end := first + 1
-		for !leads(all[first]) && end < len(all) && end < first+atOnce && !leads(all[end]) {
+		for !leads(all[first]) && end < len(all) && end < first+atOnce && !leads(all[end]) && stays[all[end]] == "" &&
+			sidecar(all[end]) == sidecar(all[first]) {
 			end++
 		}
 		some := slices.Clone(all[first:end])
@@ -60,6 +74,7 @@ func deleteAll(ctx context.Context, store objstore.Store, all []string,
 		for i, name := range some {
 			if errors.Is(errs[i], objstore.ErrKept) {
 				refused = append(refused, KeptVersion{Name: name, Error: errs[i].Error()})
+				stays[(&metadata.ShardInfo{Name: name}).IndexObject()] = name
 			} else {
 				err = cmp.Or(err, errs[i])
 			}

@@ -341,12 +341,22 @@ func TestVersionsOfOthers(t *testing.T) {
 					t.Errorf("%s: deleted %q, holding %q", name, r.Deleted, r.Holding)
 				}
 			}
+			// Once the lock has ended, a purge deletes what stayed: it still knows whose it is.
+			b.lock("")
+			if r, _ = receipt(0, "purge", b.address, "--generations"); len(r.Holding) > 0 || len(r.Deleted) == 0 {
+				t.Errorf("%+v", r)
+			}
+			if _, there = b.with("text of b.txt"); len(there) > 0 {
+				t.Errorf("%q stays", there)
+			}
 			b.lock("text of a.txt")
-			if text, stderr := run(1, "prune", b.address, "--grace", "0s"); !strings.Contains(text, "not deleted: ") || !strings.Contains(stderr, "the store kept 1 object") {
+			if text, stderr := run(1, "prune", b.address, "--grace", "0s"); !strings.Contains(text, "not deleted: ") || !strings.Contains(stderr, "the store kept 2 objects") {
 				t.Errorf("%s%s", text, stderr)
 			}
 			b.lock("")
-			run(0, "prune", b.address, "--grace", "0s")
+			if text, _ := run(0, "prune", b.address, "--grace", "0s"); strings.Contains(text, "left data-") {
+				t.Error(text)
+			}
 			run(0, "verify", b.address, "--deep", "--quiet")
 		})
 	}
