@@ -24,18 +24,28 @@ import (
 
 // asKind is a kind of files instead of the one recognised.
 type asKind struct {
+	name  string
 	files bool
 	kind  *kind
 	// ending is the extension by which files are read.
 	ending string
 }
 
-// asKinds are the values of Options.As, but files.
-var asKinds = map[string]asKind{
-	"parquet": {kind: &parquetKind}, "tokens": {kind: &tokensKind}, "arrays": {kind: &arraysKind},
-	"arrow": {kind: &arrowKind, ending: ".arrow"}, "mds": {kind: &mdsKind, ending: ".mds"}, "tar": {kind: &tarKind, ending: ".tar"},
-	"jsonl": {kind: &linesKind, ending: ".jsonl"}, "json": {kind: &linesKind, ending: ".json"},
-	"csv": {kind: &linesKind, ending: ".csv"}, "tsv": {kind: &linesKind, ending: ".tsv"},
+// asKinds are by the values of Options.As.
+var asKinds = []asKind{
+	{name: "files", files: true}, {name: "parquet", kind: &parquetKind}, {name: "arrow", kind: &arrowKind, ending: ".arrow"},
+	{name: "jsonl", kind: &linesKind, ending: ".jsonl"}, {name: "json", kind: &linesKind, ending: ".json"},
+	{name: "csv", kind: &linesKind, ending: ".csv"}, {name: "tsv", kind: &linesKind, ending: ".tsv"},
+	{name: "mds", kind: &mdsKind, ending: ".mds"}, {name: "tar", kind: &tarKind, ending: ".tar"},
+	{name: "tokens", kind: &tokensKind}, {name: "arrays", kind: &arraysKind},
+}
+
+// Kinds returns the values of Options.As.
+func Kinds() (names []string) {
+	for _, as := range asKinds {
+		names = append(names, as.name)
+	}
+	return names
 }
 
 func (f *Found) parseAs() error {
@@ -47,14 +57,14 @@ func (f *Found) parseAs() error {
 		f.as.kind = &textKind
 		return nil
 	}
-	f.as = asKinds[f.As]
-	f.as.files = f.As == "files"
+	if at := slices.IndexFunc(asKinds, func(as asKind) bool { return as.name == f.As }); at >= 0 {
+		f.as = asKinds[at]
+	}
 	if f.As == "zip" {
 		return wrongf("%s zip: archives are known by their bytes, and %[1]s says what the files in them are; on standard input, %s zip reads one", f.opt("as"), f.opt("stdin-format"))
 	}
-	if f.As != "" && !f.as.files && f.as.kind == nil {
-		return wrongf("%s %q: use files, parquet, arrow, jsonl, json, csv, tsv, mds, tar, tokens or arrays",
-			f.opt("as"), f.As)
+	if f.As != "" && f.as.name == "" {
+		return wrongf("%s %q: use one of %s", f.opt("as"), f.As, strings.Join(Kinds(), ", "))
 	}
 	return nil
 }

@@ -50,8 +50,8 @@ import (
 // Options say what becomes a sample, and with which resources. The zero value takes everything, and
 // decides by the bytes and names of files what they are.
 type Options struct {
-	// As is what the files are, instead of what they are recognised as: files (fields of samples),
-	// parquet, arrow, jsonl, json, csv, tsv, mds, tar, tokens or arrays.
+	// As is what the files are, instead of what they are recognised as: one of Kinds. "files" are
+	// fields of samples.
 	As string
 	// TextLines makes a sample of each line of the files, with the field txt. In folders these are the
 	// .txt files, or all files if there are none.

@@ -27,7 +27,7 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 	if from != nil {
 		samples := *from.Dataset
 		samples.Units = nil // before lengths are compared with another data set's
-		if err := samples.Fits(in.plan); err != nil {
+		if err := cmp.Or(samples.Fits(in.plan), s.continues(in, from.Dataset)); err != nil {
 			return nil, err
 		}
 		run.begin = from.Place()
@@ -50,25 +50,25 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 // params returns the parameters of the order and of its units, chosen or from a checkpoint. Units
 // have no Kind if positions hold samples.
 func (s *Spec) params(in *input, from *Checkpoint) (order.Params, units.Params, error) {
-	if from == nil {
-		c, unit := s.Order, s.Units
-		c.GlobalBatch, unit.Long = s.globalBatch(nil), cmp.Or(unit.Long, units.LongError)
-		params, unit, err := chooseParams(in.table, c, unit)
-		if err != nil {
-			err = optionsError{err}
-		}
-		return params, unit, err
+	if from != nil {
+		return from.Dataset.Params, units.ParamsOf(from.Dataset.Units), nil
 	}
-	cp := from.Dataset
-	if err := cmp.Or(cp.Params.Compare(s.orderOver(cp.Params)), s.sameUnits(cp),
-		s.sameWindow(in.Dataset, in.table, cp)); err != nil {
-		return order.Params{}, units.Params{}, err
+	c, unit := s.Order, s.Units
+	c.GlobalBatch, unit.Long = s.globalBatch(nil), cmp.Or(unit.Long, units.LongError)
+	params, unit, err := chooseParams(in.table, c, unit)
+	if err != nil {
+		err = optionsError{err}
 	}
-	if s.Said["epoch"] && s.Epoch > cp.Epoch {
-		return order.Params{}, units.Params{}, &order.MismatchError{Field: "epoch", Checkpoint: fmt.Sprint(cp.Epoch),
-			Given: fmt.Sprintf("%d or later", s.Epoch)}
+	return params, unit, err
+}
+
+// continues refuses options that differ from a checkpoint of the same data.
+func (s *Spec) continues(in *input, cp *order.Checkpoint) error {
+	err := cmp.Or(cp.Params.Compare(s.orderOver(cp.Params)), s.sameUnits(cp), s.sameWindow(in.Dataset, in.table, cp))
+	if err == nil && s.Said["epoch"] && s.Epoch > cp.Epoch {
+		err = &order.MismatchError{Field: "epoch", Checkpoint: fmt.Sprint(cp.Epoch), Given: fmt.Sprintf("%d or later", s.Epoch)}
 	}
-	return cp.Params, units.ParamsOf(cp.Units), nil
+	return err
 }
 
 // orderOver returns the parameters of a checkpoint, replaced by the ones that the user said. A

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/shardtool/shardtool/ingest"
 )
 
 var integerTypes = []string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"}
@@ -15,7 +17,7 @@ var integerTypes = []string{"uint8", "int8", "uint16", "int16", "uint32", "int32
 // accept.
 var flagValues = map[string][]string{
 	"affinity":       {"epoch", "run"},
-	"as":             {"files", "parquet", "jsonl", "csv", "tsv", "tar", "tokens"},
+	"as":             ingest.Kinds(),
 	"export as":      {"tar", "dali", "wids", "energon", "hf", "megatron", "croissant"},
 	"duplicate-keys": {"fail", "keep"},
 	"format":         {"tar.zst", "tar"},

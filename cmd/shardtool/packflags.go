@@ -60,7 +60,8 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.in.Exclude, "exclude", nil,
 		"leave out files, or keys of a data set, that match this glob (may be repeated)")
 	fl.StringVar(&f.in.As, "as", "",
-		"what the files are: files (fields of samples), parquet, arrow, jsonl, json, csv, tsv, tar, tokens or arrays (default: recognised by their bytes and names)")
+		"what the files are, files being fields of samples: "+strings.Join(ingest.Kinds(), ", ")+
+			" (default: recognised by their bytes and names)")
 	fl.BoolVar(&f.in.TextLines, "text-lines", false,
 		"each line of the files is a sample, with the field txt; in folders, of the .txt files, or of all files if there are none")
 	fl.BoolVar(&f.in.AllSplits, "all-splits", false,
