@@ -8,10 +8,11 @@ import copy
 import functools
 import json
 import os
+import threading
 import time
 import warnings
 import weakref
-from typing import Any, Dict, Mapping, Optional, Tuple, Union
+from typing import Any, ContextManager, Dict, Mapping, Optional, Tuple, Union
 
 from .. import _checks
 from ..batch import Batch
@@ -69,6 +70,7 @@ class Stream:
         self._group: Optional[skipped.Group] = None  # ranks that count skipped samples together
         self._steering: Optional[steering.Ranks] = None  # ranks that set weights together
         self._meter = Meter()
+        self._turn = os.getpid(), threading.RLock()  # of threads that iterate
         self._reset()
 
     def _reset(self) -> None:
@@ -210,15 +212,22 @@ class Stream:
 
     # Batches
 
+    def _alone(self) -> "ContextManager[object]":
+        """Holds a lock, so that iterations in several threads end one another with an error."""
+        if self._turn[0] != os.getpid():  # another thread may have held it at the fork
+            self._turn = os.getpid(), threading.RLock()
+        return self._turn[1]
+
     def _iterate(self) -> Epoch:
         """Begins the next epoch, or continues where a loaded state points."""
-        if self._session.lost:
-            self._disconnect()
-        begin = self._next_epoch()
-        if begin is not None or self._run is None:
-            self._start(begin)
-        self._begin, self._pass = None, Epoch()
-        return self._pass
+        with self._alone():
+            if self._session.lost:
+                self._disconnect()
+            begin = self._next_epoch()
+            if begin is not None or self._run is None:
+                self._start(begin)
+            self._begin, self._pass = None, Epoch()
+            return self._pass
 
     def _left(self, it: Epoch) -> None:
         """Tells the peers that a loop was left, so that they do not wait for it."""
@@ -244,6 +253,10 @@ class Stream:
             self._begin = None
 
     def _next(self, it: Epoch) -> Any:
+        with self._alone():
+            return self._taken(it)
+
+    def _taken(self, it: Epoch) -> Any:
         if it.last:
             it.ended = True
             raise StopIteration
