@@ -149,13 +149,12 @@ var noFlag = map[string]string{
 	"v": alwaysShown + "; --version prints the version", "verbose": alwaysShown, "debug": alwaysShown,
 	"recursive": readsAll, "r": readsAll,
 	"compression": compressed,
-	"j":           "--workers sets the threads", "n": "see --limit, where there is one",
-	"y":        "no command asks",
-	"yes":      "no command asks",
-	"q":        "--quiet prints warnings and errors alone, where a command has it",
-	"l":        "see --limit, where there is one",
-	"h":        "--help prints what the command does",
-	"compress": compressed, "codec": compressed, "no-compression": compressed, "no-compress": compressed,
+	"j":           "--workers sets the threads",
+	"y":           "no command asks",
+	"yes":         "no command asks",
+	"q":           "--quiet prints warnings and errors alone, where a command has it",
+	"h":           "--help prints what the command does",
+	"compress":    compressed, "codec": compressed, "no-compression": compressed, "no-compress": compressed,
 	"repair": repaired, "fix": repaired,
 	"progress": alwaysShown, "color": "output has no colours",
 }
@@ -167,6 +166,11 @@ func answer(cmd *cobra.Command, name string) string {
 		return noFlag[name]
 	case slices.Contains(meantFlags[name], "out") && (strings.HasSuffix(cmd.Use, " OUT") || cmd.Name() == "pack"):
 		return lastArgument
+	case name == "n" || name == "l":
+		if cmd.Flags().Lookup("limit") != nil {
+			return "--limit sets how many"
+		}
+		return "`| head` shows the first lines"
 	case name == "dry-run" && cmd.Name() == "pack":
 		return "`shardtool doctor SRC` reads the source and writes nothing"
 	case name == "dry-run":

@@ -84,7 +84,7 @@ func (c *Cell) Integer() (int64, bool) {
 			return int64(binary.LittleEndian.Uint64(b)), true
 		}
 	}
-	return int64(c.N), c.Kind == Integer || c.Kind == Unsigned
+	return int64(c.N), c.Kind == Integer || c.Kind == Unsigned && c.N <= math.MaxInt64
 }
 
 // Float returns the cell as a number attribute.
@@ -152,6 +152,9 @@ func (a *Attr) Value(c *Cell) (out format.AttrValue, ok bool, err error) {
 		}
 		want := map[format.AttrKind]string{format.AttrInteger: "an integer", format.AttrNumber: "a number",
 			format.AttrLabel: "a string or number"}[a.Kind]
+		if c.Kind == Unsigned {
+			text, want = strconv.AppendUint(nil, c.N, 10), "below 2^63"
+		}
 		err = hint.With(fmt.Errorf("attribute %s, column %s: %s is not %s, as in the first rows: leave such rows out by a condition", a.Name, a.Column, text, want), hint.Option("where"))
 	}
 	return out, ok, err

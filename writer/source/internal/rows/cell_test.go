@@ -102,6 +102,7 @@ func TestAttributes(t *testing.T) {
 		{format.AttrInteger, text(rows.Bool, "true"), format.AttrValue{Integer: 1}, true, false},
 		{format.AttrInteger, array(5), format.AttrValue{Integer: 5}, true, false},
 		{format.AttrInteger, text(rows.Number, "1.5"), format.AttrValue{}, false, true},
+		{format.AttrInteger, rows.Cell{Kind: rows.Unsigned, N: 1 << 63}, format.AttrValue{}, false, true},
 		{format.AttrNumber, text(rows.Digits, "2"), format.AttrValue{Number: 2}, true, false},
 		{format.AttrNumber, float(0.5), format.AttrValue{Number: 0.5}, true, false},
 		{format.AttrNumber, text(rows.Text, "2"), format.AttrValue{}, false, true},
