@@ -9,6 +9,9 @@ from typing import Mapping
 
 _WRITES = "with shardtool.Writer(url) as w: w.write({'__key__': key, 'jpg': image, 'cls': 3})"
 _READS = "shardtool.Loader(url, batch_size, shuffle=True, seed=7)"
+_MIXES = (
+    """write shardtool.Loader({"sources": {"web": {"data": url, "weight": 3}, "code": {"data": url2}}}, batch_size), or give it mix.yaml"""
+)
 _PACKS = "`shardtool pack SOURCE url` on the command line packs files, tables and data sets of other systems"
 
 #: What to write instead, by the name in the module.
@@ -27,5 +30,10 @@ MODULE: Mapping[str, str] = {
     "load": f"write {_READS}, or shardtool.open(url) for single samples",
     "load_dataset": f"write {_READS}, or shardtool.open(url) for single samples; `shardtool pack` reads data sets of the Hub",
     "merge_states": "loader.load_state_dict(states) takes the list of the states of all ranks",
-    "pack": _PACKS,
+    **dict.fromkeys(("CombinedStreamingDataset", "RandomMix", "Stream", "concatenate_datasets", "interleave_datasets"), _MIXES),
+    **dict.fromkeys(("ImageFolder", "from_folder", "pack"), _PACKS),
+    "Prefetcher": "it is shardtool.torch.Prefetcher",
+    "inspect": "`shardtool inspect url` on the command line, or the info of a Loader",
+    "map": "write shardtool.optimize(fn, inputs, url), which makes samples in many processes, or give map_batch=FUNCTION to a Loader",
+    "walk": "write shardtool.optimize(fn, inputs, url) with the inputs themselves, such as sorted(Path('raw').rglob('*.json'))",
 }

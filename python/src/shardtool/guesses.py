@@ -18,6 +18,15 @@ _MIX = 'a mix has several: Loader({"sources": {"web": {"data": url, "weight": 3}
 
 #: What to write instead, by the attribute of a loader.
 LOADING: Mapping[str, str] = {
+    "batched": "give batch_size to the loader",
+    "checkpoint": "loader.state_dict() is the place after the last batch",
+    "dataset": "loader.info has facts of the data set, and shardtool.open(url) its samples",
+    "get_state": "loader.state_dict() is the place after the last batch",
+    "num_samples": "loader.info['samples'] is their number",
+    "sampler": "give shuffle=True and a seed; where=, or Source(url, keys=FILE), chooses samples",
+    "save_state_dict": "loader.state_dict() is the place after the last batch; save it as a checkpoint of the model is saved",
+    "state": "loader.state_dict() is the place after the last batch",
+    "stop": "leave the loop with break; loader.close() ends the child",
     "batch": "give batch_size to the loader",
     "decode": "give the types of fields to the loader: fields={'jpg': 'image', 'cls': 'int'}",
     "filter": "give where='score >= 3' to the loader, an expression over attributes",
@@ -37,6 +46,10 @@ LOADING: Mapping[str, str] = {
 }
 #: What to write instead, by the attribute of a batch.
 BATCH: Mapping[str, str] = {
+    "index": "batch.numbers are the numbers of the samples in storage order",
+    "numpy": "give format='numpy' to the loader",
+    "samples": "batch.size is the number of samples, and batch['jpg'][0] a field of the first",
+    "to_dict": "dict(batch) has the fields by name",
     "batch_size": "batch.size is the number of samples",
     "columns": "list(batch) has the names of the fields",
     "column_names": "list(batch) has the names of the fields",
@@ -64,6 +77,15 @@ WRITER: Mapping[str, str] = {
 
 #: What to write instead, by the argument.
 READING: Mapping[str, str] = {
+    "bucket_by": "give units=Bucket(60_000, 'frames'), with the attribute that has the lengths",
+    "handler": "give faults=Faults(on_error='skip')",
+    "image_size": "give fields={'jpg': Image(224)}",
+    "pack": "give units=Pack(8192, fields=['input_ids'])",
+    "resampled": "leave epochs out for loops of one epoch each, or give epochs=0 for an order without end",
+    "resume_from": "call load_state_dict(state), with what state_dict() returned",
+    "state_dict": "call load_state_dict(state), with what state_dict() returned",
+    "subsample": "give where=, or the name of a view: url#name",
+    "validate_hash": "leave it out: each block has a checksum, which is always compared",
     "buffer_size": "give the memory to shuffle in: order=Order(shuffle_memory='2GiB')",
     "cache_dir": "give cache=FOLDER",
     "cache_limit": "give cache_size='100GiB'",
@@ -109,6 +131,10 @@ READING: Mapping[str, str] = {
 }
 #: What to write instead, by the attribute of a data set opened for random access.
 RANDOM: Mapping[str, str] = {
+    "classes": "ds.info has the features of fields, with the names of classes",
+    "get": "ds['key'] is the sample with a key, ds[5] the one with a number",
+    "num_rows": "len(ds) is the number of samples",
+    "read": "ds['key'] is the sample with a key, ds[5] the one with a number",
     "column_names": "ds.fields has the names",
     "columns": "ds.fields has the names",
     "features": "ds.fields has the names, and ds.info the types",
@@ -130,6 +156,10 @@ OPENING: Mapping[str, str] = {
     "shuffle": RANDOM["shuffle"],
 }
 WRITING: Mapping[str, str] = {
+    "compress": "leave it out: shards are compressed with zstd, and level='better' compresses more",
+    "exist_ok": "give on_exists='append', 'overwrite' or 'resume'",
+    "hashes": "leave it out: each block has a checksum",
+    "keep_local": "leave it out: a Writer puts shards where they belong, and keeps none",
     "chunk_bytes": "give shard_size='256MiB'",
     "chunk_size": "give samples_per_shard=..., or shard_size='256MiB'",
     "columns": "give fields={'image': 'jpg:92', 'cls': 'int'}",

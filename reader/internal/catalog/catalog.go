@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -178,11 +179,15 @@ func (c *Catalog) readSummary(ctx context.Context, anew bool) error {
 func (c *Catalog) noDataset(ctx context.Context, cause error) error {
 	const enough = 1000 // names to look at: a bucket may have millions
 	shards, n := 0, 0
+	var inside string // a data set
 	for info, err := range c.Source.Store.List(ctx, "") {
 		if err != nil || n == enough {
 			break
 		}
 		n++
+		if path.Base(info.Name) == format.ManifestName && inside == "" {
+			inside = path.Dir(info.Name)
+		}
 		if strings.HasSuffix(info.Name, format.ZstdSuffix) || strings.HasSuffix(info.Name, format.TarSuffix) {
 			shards++
 		}
@@ -191,7 +196,10 @@ func (c *Catalog) noDataset(ctx context.Context, cause error) error {
 	if c.Source.Layer {
 		hint = "check the name; `shardtool layer ls` lists the layers of a data set, and `shardtool layer add` makes one"
 	}
-	if shards > 0 {
+	switch {
+	case inside != "":
+		hint = fmt.Sprintf("%s in it is one: give its address", inside)
+	case shards > 0:
 		hint = fmt.Sprintf("there are %d archives: if a pack was interrupted, go on with `shardtool pack --resume`; "+
 			"if they are foreign, see `shardtool index`", shards)
 	}
