@@ -52,7 +52,7 @@ func TestDatasetOverHTTP(t *testing.T) {
 	}
 }
 
-// TestFetchedAgain: rank 0 is told that the ranks fetch the same data, and what to do, unless they
+// TestFetchedAgain: rank 0 warns that the ranks fetch the same data, and says what to do, unless they
 // share a cache or what is fetched again is little.
 func TestFetchedAgain(t *testing.T) {
 	dir := t.TempDir()

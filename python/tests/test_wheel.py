@@ -233,13 +233,25 @@ def test_unknown_machine(tmp_path: Path) -> None:
     assert "no wheel for linux/riscv64: GOOS/GOARCH must be one of linux/amd64, linux/arm64, darwin/amd64, darwin/arm64" in done.stderr
 
 
+#: Writes the beginning of a program for macOS in place of compiling one, which takes minutes: `make
+#: lint` checks the types of all files for macOS, and a release compiles them.
+COMPILER = """#!/bin/sh
+if [ "$1" != build ] || [ "$GOOS" != darwin ]; then exec {go} "$@"; fi
+while [ "$1" != -o ]; do shift; done
+printf '\\317\\372\\355\\376' > "$2"
+"""
+
+
 def test_macos(tmp_path: Path) -> None:
-    """The wheel for macOS has its tag and a program for it."""
-    wheel = built(tmp_path, GOOS="darwin")
+    """The wheel for macOS has its tag, and the program that is made for it."""
+    compiler = tmp_path / "go"
+    compiler.write_text(COMPILER.format(go=shutil.which("go")))
+    compiler.chmod(0o755)
+    wheel = built(tmp_path, GOOS="darwin", PATH=f"{tmp_path}:{os.environ['PATH']}")
     machine = {"amd64": "x86_64", "arm64": "arm64"}[go("GOARCH")]
     assert wheel.name.endswith(f"-py3-none-macosx_12_0_{machine}.whl")
     with zipfile.ZipFile(wheel) as z:
-        assert z.read("shardtool/bin/shardtool")[:4] == b"\xcf\xfa\xed\xfe"  # Mach-O of 64 bits
+        assert z.read("shardtool/bin/shardtool") == b"\xcf\xfa\xed\xfe"  # Mach-O of 64 bits
 
 
 def test_outside_the_repository(tmp_path: Path) -> None:
