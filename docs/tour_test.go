@@ -13,6 +13,14 @@ import (
 
 var console = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
 
+// build builds shardtool in a folder.
+func build(t *testing.T, dir string) {
+	t.Helper()
+	if out, err := exec.Command("go", "build", "-o", dir+"/shardtool", "../cmd/shardtool").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
 // TestTour runs the tour of README.md as it is, in a folder that has what the repository has.
 func TestTour(t *testing.T) {
 	programs.Need(t, "bash", "diff", "tar", "zstd")
@@ -22,9 +30,7 @@ func TestTour(t *testing.T) {
 		t.Fatal("README.md has no tour")
 	}
 	dir := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", dir+"/bin/shardtool", "../cmd/shardtool").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	build(t, dir+"/bin")
 	data, err := filepath.Abs("../testdata")
 	if err != nil {
 		t.Fatal(err)

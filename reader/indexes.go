@@ -36,7 +36,7 @@ func (d *Dataset) Indexes(ctx context.Context) iter.Seq2[*metadata.ShardIndex, e
 			for i := 0; i < d.NumShards() && yield(i); i++ {
 			}
 		}
-		atOnce := min(max(d.source.Requests(), 1), mostIndexes)
+		atOnce := min(d.source.Requests(), mostIndexes)
 		for r := range ahead.Each(ctx, numbers, atOnce, func(ctx context.Context, i int) result {
 			ix, err := d.Index(ctx, i)
 			return result{ix, err}

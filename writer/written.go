@@ -71,7 +71,7 @@ func eachWritten(ctx context.Context, store objstore.Store, all []objstore.Info,
 		wrote bool
 		err   error
 	}
-	atOnce := min(max(objstore.TraitsOf(store).Requests, 1), writtenAtOnce)
+	atOnce := min(objstore.TraitsOf(store).Requests, writtenAtOnce)
 	for o := range ahead.Each(ctx, slices.Values(all), atOnce, func(ctx context.Context, info objstore.Info) found {
 		wrote, err := written(ctx, store, info)
 		return found{info, wrote, err}

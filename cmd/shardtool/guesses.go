@@ -118,6 +118,7 @@ var meantFlags = map[string][]string{
 	"shuffle-buffer": {"shuffle-memory"}, "buffer-size": {"shuffle-memory"}, "shuffle-size": {"shuffle-memory"},
 	"num-workers": {"workers"}, "jobs": {"workers"}, "threads": {"workers"}, "parallel": {"workers"}, "num-threads": {"workers"},
 	"max-samples": {"limit", "samples"}, "count": {"limit", "samples"}, "num-samples": {"limit", "samples"}, "samples": {"limit"},
+	"n": {"limit"}, "l": {"limit"},
 	"checkpoint": {"checkpoint-in"}, "resume-from": {"checkpoint-in"}, "state": {"checkpoint-in"}, "all": {"deep"}, "full": {"deep"},
 	"format": {"as", "json", "stdin-format"}, "type": {"as"}, "output": {"out"}, "dest": {"out"}, "out-dir": {"out"},
 	"shard-bytes": {"shard-size"}, "size-limit": {"shard-size"}, "chunk-size": {"shard-size"}, "maxsize": {"shard-size"}, "size": {"shard-size"},
@@ -166,10 +167,7 @@ func answer(cmd *cobra.Command, name string) string {
 		return noFlag[name]
 	case slices.Contains(meantFlags[name], "out") && (strings.HasSuffix(cmd.Use, " OUT") || cmd.Name() == "pack"):
 		return lastArgument
-	case name == "n" || name == "l":
-		if cmd.Flags().Lookup("limit") != nil {
-			return "--limit sets how many"
-		}
+	case cmd.Name() == "ls" && slices.Contains(meantFlags[name], "limit"):
 		return "`| head` shows the first lines"
 	case name == "dry-run" && cmd.Name() == "pack":
 		return "`shardtool doctor SRC` reads the source and writes nothing"

@@ -80,7 +80,7 @@ const atOnce = 16
 func (v *verifier) jobs(ctx context.Context) iter.Seq2[fetch.Job, error] {
 	return func(yield func(fetch.Job, error) bool) {
 		all := func(yield func(*fetch.Shard) bool) { v.complete = v.eachShard(ctx, yield) }
-		ends := ahead.Each(ctx, all, min(max(v.c.Source.Requests(), 1), atOnce), v.ends)
+		ends := ahead.Each(ctx, all, min(v.c.Source.Requests(), atOnce), v.ends)
 		for c := range ends {
 			if c = v.begin(ctx, c); c != nil && !c.s.Jobs(false, yield) {
 				return

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Each calls f for the values of all, for up to limit of them at a time, and yields what it returns in
-// the order of all. When the loop ends early, the context of f ends. Each returns after all calls,
+// Each calls f for the values of all, for up to limit of them at a time and at least one, and yields
+// what it returns in the order of all. When the loop ends early, the context of f ends. Each returns after all calls,
 // and all, have ended.
 func Each[A, B any](ctx context.Context, all iter.Seq[A], limit int, f func(ctx context.Context, of A) B) iter.Seq[B] {
 	return func(yield func(B) bool) {

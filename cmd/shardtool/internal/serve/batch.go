@@ -21,7 +21,7 @@ type parcel struct {
 	batch      *reader.Batch
 	columns    *columns
 	units      *unitColumns // nil where positions hold samples
-	micro      int          // micro-batches whose beginnings are a column; 0: none
+	micro      int          // micro-batches; the beginnings of several are a column
 	checkpoint []byte
 	ledger     []byte // nil: as it was
 	account    []byte

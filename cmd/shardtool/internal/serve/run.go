@@ -70,9 +70,7 @@ func (s *server) start(ctx context.Context, id uint64, body []byte) error {
 	r.skipped, r.spare.set = r.stream.Stats().Skipped, r.stream.Waits
 	r.goAhead(aheadBytes)
 	r.parcel.columns, r.account.stream = cols, r.stream
-	if r.parcel.micro = q.Order.MicroBatches; r.parcel.micro == 1 {
-		r.parcel.micro = 0
-	}
+	r.parcel.micro = q.Order.MicroBatches
 	r.parcel.accountSize = accountSize(len(r.stream.Stats().Sources))
 	cols.rows(r.stream.Info().Rows)
 	ctx, r.cancel = context.WithCancel(ctx)

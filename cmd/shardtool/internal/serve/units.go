@@ -77,7 +77,7 @@ func (p *parcel) gather(ctx context.Context, s *reader.Stream, b *reader.Batch) 
 	} else if err := p.columns.gather(b.Samples); err != nil {
 		return err
 	}
-	if p.micro > 0 {
+	if p.micro > 1 {
 		p.columns.made = append(p.columns.made, p.beginnings(b))
 	}
 	more, err := p.units.gather(ctx, s, b)

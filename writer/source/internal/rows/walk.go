@@ -87,6 +87,7 @@ type folder struct {
 	*inputs.Constant
 	column *Column
 	cell   Cell
+	given  bool // the rows since Next have the cell
 }
 
 // Walk begins a walk. find returns the column of a name, which is the same for good.
@@ -116,13 +117,16 @@ func (w *Walk) Next(file *inputs.File) {
 	}
 	w.Has = w.Has[:0]
 	if w.file == file {
+		for i := range w.folders {
+			w.folders[i].given = false
+		}
 		return
 	}
 	w.file, w.folders = file, w.folders[:0]
 	for i := range file.Constants {
 		k := &file.Constants[i]
 		if c := w.find(k.Name); c.Wanted {
-			w.folders = append(w.folders, folder{k, c, Stated(k)})
+			w.folders = append(w.folders, folder{Constant: k, column: c, cell: Stated(k)})
 		}
 	}
 }
@@ -182,6 +186,7 @@ func (w *Walk) state() error {
 		f := &w.folders[i]
 		c := &f.column.Cell
 		switch {
+		case f.given: // to an earlier one of rows that have the same columns
 		case c.Kind == List || c.Kind == Object || c.Kind == Array:
 			return f.Twice("no single value")
 		case c.Kind != Absent:
@@ -190,7 +195,7 @@ func (w *Walk) state() error {
 				return err
 			}
 		case f.Folder != "":
-			*c = f.cell
+			*c, f.given = f.cell, true
 			w.Has = append(w.Has, f.column)
 		}
 	}
