@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/input/fused"
 	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/internal/sys/plain"
@@ -19,8 +20,25 @@ import (
 var filesKind = kind{
 	of:      &recognise.Kind{One: "a folder of files", Many: "folders of files"},
 	options: []string{"include", "exclude", "class-field", "pack-shuffle"},
-	instead: map[string]string{"": "leave it out, or name the files in the folder that have columns, as in 'DIR/**/*.parquet'"},
-	open:    openFiles,
+	instead: map[string]string{
+		"key":         "the names of files are the keys",
+		"columns":     "the extensions of files are the fields: choose files by their names, such as '*.jpg' to include",
+		"rename":      "the extensions of files are the fields: leave it out and rename fields afterwards",
+		"attr":        "leave it out and add attributes afterwards, from a table with the keys",
+		"where":       "files have no columns: choose them by their names, such as 'cats/**' to include",
+		"share":       "leave it out and divide the data set afterwards",
+		"file-column": "files have no columns: name the table whose rows name them, as in 'DIR/metadata.csv'",
+		"":            "leave it out, or name the files in the folder that have columns, as in 'DIR/**/*.parquet'",
+	},
+	afterwards: afterFiles,
+	open:       openFiles,
+}
+
+// afterFiles are the commands for the fields and attributes of samples that were files.
+var afterFiles = map[string]hint.Hint{
+	"rename": hint.Command("renames a field", "pack", "OUT", "NEW", "--rename", "JPEG=jpg"),
+	"share":  hint.Command("takes a part", "pack", "OUT", "NEW", "--share", "0%..90%"),
+	"attr":   hint.Command("adds one", "layer", "add", "OUT", "NAME", "TABLE", "--key", "id", "--attr", "score=score"),
 }
 
 // tarKind is tar archives of samples.
@@ -30,9 +48,16 @@ var tarKind = kind{
 	instead: map[string]string{
 		"pack-shuffle": "they are read from front to back; extract them to a folder to shuffle them, or rely on the shuffle when reading",
 		"class-field":  "their fields come as they are",
-		"":             "extract what is wanted",
+		"key":          "the names in them are the keys",
+		"columns":      "the extensions in them are the fields: choose by names, such as '*.jpg' to include",
+		"rename":       "the extensions in them are the fields: leave it out and rename fields afterwards",
+		"attr":         "leave it out and add attributes afterwards, from a table with the keys",
+		"where":        "they have no columns: choose by names, such as 'cats/**' to include",
+		"share":        "leave it out and divide the data set afterwards",
+		"":             "leave it out, or extract the archives and pack the folder",
 	},
-	open: openArchives,
+	afterwards: afterFiles,
+	open:       openArchives,
 }
 
 // zipKind is zip archives, which are read as folders of what they contain.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -23,6 +24,9 @@ type kind struct {
 	options []string
 	// instead is the advice for options that do not apply, under "" for those without their own.
 	instead map[string]string
+	// afterwards are commands that do what options say, with the data set OUT that was packed without
+	// them.
+	afterwards map[string]hint.Hint
 	// open opens the source and notes what was found. size is the total of the progress, 0 when it is
 	// not known.
 	open func(ctx context.Context, f *Found) (src writer.Source, size int64, err error)

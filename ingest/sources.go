@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,7 +12,10 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/input/globs"
 	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
@@ -60,15 +64,74 @@ func (f *Found) allNames() string {
 }
 
 // Check rejects a target inside a folder of sources, which a later pack would take for a
-// source. It also rejects folders of files that do not exist.
+// source. It also rejects folders of files that do not exist, and a folder of other files as the
+// target of data sets: it is the source where somebody swaps them. It warns of such files otherwise.
 func (f *Found) Check(ctx context.Context, target string) error {
 	target, err := address.Local(target)
 	if err != nil {
 		return wrongf("%w", err)
 	}
 	if f.kind == &datasetKind {
-		return f.checkDatasets(ctx, f.srcs, target)
+		err = f.checkDatasets(ctx, f.srcs, target)
+	} else {
+		err = f.checkFiles(target)
 	}
+	if err != nil || target == "" {
+		return err
+	}
+	name := f.unpacked(ctx, target)
+	switch {
+	case name == "":
+	case f.kind == &datasetKind:
+		return &Error{Err: hint.With(
+			fmt.Errorf("%s has files that are no part of a data set, such as %s, and the source %s is a data set: "+
+				"sources come first; for a data set among these files, choose an empty folder", target, name, f.srcs[0]),
+			hint.Command("adds the files to the data set", "pack", target, f.srcs[0].String(), "--append"),
+			hint.Command("replaces it", "pack", target, f.srcs[0].String(), "--overwrite"),
+		)}
+	case f.Warn != nil:
+		f.Warn(fmt.Sprintf("%s has other files too, such as %s, and the shards will lie among them: a folder of its own is easier to copy and to delete", target, name))
+	}
+	return nil
+}
+
+// mostOthers is how many objects unpacked looks at, and mostDescribing how many files may describe a
+// data set.
+const mostOthers, mostDescribing = 10_000, 16
+
+// unpacked returns the name of a file that is no part of a data set, from a place that has none. It is
+// empty if there is no such file, if a few files merely describe others, such as README.md, and if
+// the place cannot be listed, of which writing knows more.
+func (f *Found) unpacked(ctx context.Context, target string) string {
+	store, _, err := open.Store(ctx, target, f.reading())
+	if err != nil {
+		return ""
+	}
+	if is, err := f.isDataset(ctx, target); is || err != nil {
+		return ""
+	}
+	seen, describing := 0, 0
+	for info, err := range store.List(ctx, "") {
+		if seen++; err != nil || seen > mostOthers {
+			break
+		}
+		name := info.Name
+		if globs.Hidden(name) || names.LikeOurs(name) || strings.HasPrefix(name, names.LabelFolder) ||
+			strings.HasPrefix(name, names.LayerFolder) {
+			continue
+		}
+		if strings.Contains(name, "/") || !recognise.Describes(name) {
+			return name
+		}
+		if describing++; describing > mostDescribing {
+			return name
+		}
+	}
+	return ""
+}
+
+// checkFiles is Check for sources that are no data sets.
+func (f *Found) checkFiles(target string) error {
 	var folders []string
 	for _, given := range f.srcs {
 		src := given.Secret()
@@ -122,8 +185,12 @@ func (f *Found) knows(r *recognised, src objstore.Address) error {
 			}
 			applied := r.folder && (option == "include" || option == "exclude") || option == "key-prefix" && r.zipped()
 			if f.said(option) && !slices.Contains(k.options, option) && !applied {
-				return wrongf("%s is for %s, and source %s is %s%s: %s", f.opt(option), whoKnows(option), src, k.of.One,
+				err := fmt.Errorf("%s is for %s, and source %s is %s%s: %s", f.opt(option), whoKnows(option), src, k.of.One,
 					r.why, cmp.Or(k.instead[option], k.instead[""]))
+				if after, is := k.afterwards[option]; is {
+					err = hint.With(err, after)
+				}
+				return &Error{Err: err}
 			}
 		}
 	}

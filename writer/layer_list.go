@@ -71,7 +71,7 @@ func layerFolders(ctx context.Context, base objstore.Store) (map[string]bool, er
 			return nil, err
 		}
 		if folder, name := path.Split(info.Name); folder != names.LayerFolder &&
-			(name == format.ManifestName || likeOurs(name)) {
+			(name == format.ManifestName || names.LikeOurs(name)) {
 			found[strings.TrimSuffix(folder, "/")] = true
 		}
 	}
@@ -87,7 +87,7 @@ func unpublished(ctx context.Context, store objstore.Store) error {
 	}
 	n := 0
 	for name := range all {
-		if likeOurs(name) {
+		if names.LikeOurs(name) {
 			n++
 		}
 	}
@@ -244,7 +244,7 @@ func removable(ctx context.Context, store, base objstore.Store, m *metadata.Mani
 	}
 	b := layerBaseOf(base, of)
 	for _, name := range all.names() {
-		if !likeOurs(name) || names.IsView(name) {
+		if !names.LikeOurs(name) || names.IsView(name) {
 			continue
 		}
 		wrote, err := written(ctx, store, all[name])
@@ -256,7 +256,7 @@ func removable(ctx context.Context, store, base objstore.Store, m *metadata.Mani
 		}
 		var is error
 		switch {
-		case names.IsTables(name) || partObjects.MatchString(name):
+		case names.IsTables(name) || names.Parts.MatchString(name):
 			m, err := loadManifest(ctx, store, name)
 			if err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -50,7 +51,7 @@ func (s *layerSource) parts(ctx context.Context, store objstore.Store, rows Spli
 	}
 	last := s.last
 	for object := range all {
-		if m := partObjects.FindStringSubmatch(object); m != nil {
+		if m := names.Parts.FindStringSubmatch(object); m != nil {
 			if n, err := strconv.Atoi(m[3]); err == nil && n > 0 {
 				last = min(last, s.first+n)
 			}

@@ -170,7 +170,7 @@ func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *me
 	}
 	var shards []string
 	for _, name := range all.names() {
-		if _, err := metadata.ShardFormat(name); err != nil || keep[name] || !likeOurs(name) {
+		if _, err := metadata.ShardFormat(name); err != nil || keep[name] || !names.LikeOurs(name) {
 			continue
 		}
 		info := metadata.ShardInfo{Name: name}
@@ -186,7 +186,7 @@ func (b *layerBase) leftoversOf(ctx context.Context, store objstore.Store, m *me
 		}
 	}
 	for _, name := range all.names() { // what names such a shard has its first and last key
-		if len(holds) == 0 || !partObjects.MatchString(name) && !names.IsTables(name) {
+		if len(holds) == 0 || !names.Parts.MatchString(name) && !names.IsTables(name) {
 			continue
 		}
 		of, err := loadManifest(ctx, store, name)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/objstore"
 )
 
@@ -22,7 +23,7 @@ func Leftovers(ctx context.Context, store objstore.Store, name string) ([]string
 	}
 	var named []objstore.Info
 	for _, object := range all.names() {
-		if m := ours.FindStringSubmatch(object); m != nil && m[1] == strings.TrimSuffix(prefix, "-") {
+		if m := names.Shards.FindStringSubmatch(object); m != nil && m[1] == strings.TrimSuffix(prefix, "-") {
 			named = append(named, all[object])
 		}
 	}

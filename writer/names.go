@@ -3,14 +3,9 @@ package writer
 import (
 	"fmt"
 	"regexp"
-
-	"github.com/shardtool/shardtool/internal/format/names"
 )
 
-var (
-	partObjects = regexp.MustCompile(`^part-([A-Za-z0-9_][A-Za-z0-9._-]*)-([0-9]{4,})-of-([0-9]{4,})\.bin$`)
-	partShards  = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-p[0-9]{4,}-[0-9]{6,}\.`)
-)
+var partShards = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-p[0-9]{4,}-[0-9]{6,}\.`)
 
 // shardPrefix begins the names of the shards that a generation adds.
 func shardPrefix(name string, generation uint64) string {
@@ -29,15 +24,4 @@ func partPrefix(name string, generation uint64, part int) string {
 // alone; its keys table numbers the part's samples from 0.
 func partObject(name string, generation uint64, part, parts int) string {
 	return fmt.Sprintf("part-%s%04d-of-%04d.bin", shardPrefix(name, generation), part, parts)
-}
-
-// ours matches the shards and sidecars that a Writer names by number. Other objects beside them
-// belong to the user.
-var ours = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-[0-9]{6,}(?:-x[0-9a-f]{16})?(?:\.tar\.zst|\.tar|\.tar\.shidx)$`)
-
-// likeOurs reports whether an object has a name like those that a Writer puts.
-func likeOurs(name string) bool {
-	_, _, sidecar := names.ParseSidecar(name)
-	return sidecar || ours.MatchString(name) || partObjects.MatchString(name) || names.IsTables(name) ||
-		names.IsKeys(name) || names.IsSkipped(name) || names.IsView(name)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -117,10 +118,10 @@ func findParts(ctx context.Context, store objstore.Store, name string, parts int
 func (s *partSet) choose() (traces bool, err error) {
 	r := s.report
 	suffix := strings.TrimSuffix(shardPrefix("", r.Generation), "-")
-	names := map[string]bool{}
+	bases := map[string]bool{}
 	for object := range s.all {
 		var name string
-		if m := partObjects.FindStringSubmatch(object); m != nil {
+		if m := names.Parts.FindStringSubmatch(object); m != nil {
 			if of, err := strconv.Atoi(m[3]); err != nil || of != r.Parts {
 				continue
 			}
@@ -132,17 +133,17 @@ func (s *partSet) choose() (traces bool, err error) {
 			name = m[1] // a first generation has no other shards that look like these
 		}
 		if base, ok := strings.CutSuffix(name, suffix); ok && base != "" && (r.Name == "" || base == r.Name) {
-			names[base] = true
+			bases[base] = true
 		}
 	}
-	if r.Name == "" && len(names) > 1 {
+	if r.Name == "" && len(bases) > 1 {
 		return false, fmt.Errorf("%w: parts of several packs are here, named %q: give the name of one", ErrSource,
-			slices.Sorted(maps.Keys(names)))
+			slices.Sorted(maps.Keys(bases)))
 	}
-	for name := range names {
+	for name := range bases {
 		r.Name, r.stale = name, 0 // earlier generations were committed
 	}
-	return len(names) > 0, nil
+	return len(bases) > 0, nil
 }
 
 // published reports whether the current generation was made of this many parts.
@@ -170,7 +171,7 @@ func (s *partSet) overtaken(name string) bool {
 	for g := packed + 1; g <= m.Generation; g++ {
 		prefix := "part-" + shardPrefix(name, g)
 		for object := range s.all {
-			if strings.HasPrefix(object, prefix) && partObjects.MatchString(object) {
+			if strings.HasPrefix(object, prefix) && names.Parts.MatchString(object) {
 				return true
 			}
 		}

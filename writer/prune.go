@@ -110,7 +110,7 @@ func Prune(ctx context.Context, store objstore.Store, opt PruneOptions) (*PruneR
 	var order []string
 	for _, tables := range []bool{true, false} {
 		for _, info := range res.Objects {
-			if (names.IsTables(info.Name) || partObjects.MatchString(info.Name)) == tables {
+			if (names.IsTables(info.Name) || names.Parts.MatchString(info.Name)) == tables {
 				order = append(order, info.Name)
 			}
 		}
@@ -238,7 +238,7 @@ func labels(ctx context.Context, store objstore.Store, f func(name string, text 
 }
 
 // choose sorts the objects with names like ours that no kept generation names into those to delete,
-// the young, and those that are not ours.
+// the young, and those that are not names.Shards.
 func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Duration, res *PruneResult) error {
 	young, err := s.young(ctx, store, grace)
 	if err != nil {
@@ -247,12 +247,12 @@ func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Du
 	var others []objstore.Info
 	for _, name := range s.all.names() {
 		info := s.all[name]
-		if !likeOurs(name) || s.keep[name] {
+		if !names.LikeOurs(name) || s.keep[name] {
 			continue
 		}
 		// The manifest of a part that does not follow the current generation can no longer be
 		// committed.
-		past := s.old[name] || partObjects.MatchString(name) && s.packOf(name) == ""
+		past := s.old[name] || names.Parts.MatchString(name) && s.packOf(name) == ""
 		if young[name] && !past {
 			res.Young = append(res.Young, info)
 			continue
@@ -285,7 +285,7 @@ func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Dur
 			continue
 		}
 		young[name] = true
-		if !partObjects.MatchString(name) {
+		if !names.Parts.MatchString(name) {
 			continue
 		}
 		t, err := loadTotals(ctx, store, name)
@@ -304,12 +304,12 @@ func (s *survey) young(ctx context.Context, store objstore.Store, grace time.Dur
 // packOf returns the part that all names of a pack of the next generation share; empty for other
 // objects.
 func (s *survey) packOf(name string) string {
-	m := partObjects.FindStringSubmatch(name)
+	m := names.Parts.FindStringSubmatch(name)
 	if m == nil {
 		m = partShards.FindStringSubmatch(name)
 	}
 	if m == nil {
-		m = ours.FindStringSubmatch(name)
+		m = names.Shards.FindStringSubmatch(name)
 	}
 	if m == nil || !strings.HasSuffix(m[1], strings.TrimSuffix(shardPrefix("", s.current+1), "-")) {
 		return ""

@@ -15,6 +15,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/metadata"
+	"github.com/shardtool/shardtool/internal/format/names"
 	"github.com/shardtool/shardtool/internal/format/samplekey"
 	"github.com/shardtool/shardtool/objstore"
 )
@@ -259,7 +260,7 @@ func (o PurgeOptions) layer(ctx context.Context, store, base objstore.Store) (l 
 	if l.Receipt, err = purgeOne(ctx, store, o); err != nil {
 		return l, err
 	}
-	l.Receipt.NotSearched = slices.DeleteFunc(l.Receipt.NotSearched, likeOurs) // leftovers finds out
+	l.Receipt.NotSearched = slices.DeleteFunc(l.Receipt.NotSearched, names.LikeOurs) // leftovers finds out
 	return l, o.leftovers(ctx, store, base, l.Receipt)
 }
 

@@ -71,7 +71,7 @@ func (h *holding) find(ctx context.Context) error {
 		return err
 	}
 	for name := range all {
-		if name == h.current || !names.IsTables(name) && !partObjects.MatchString(name) {
+		if name == h.current || !names.IsTables(name) && !names.Parts.MatchString(name) {
 			continue
 		}
 		m, err := loadManifest(ctx, h.store, name)
@@ -148,7 +148,7 @@ func (h *holding) findOrphans(ctx context.Context, all present) (others []string
 			h.unfinished = append(h.unfinished, name)
 		}
 		switch {
-		case named[name] || !likeOurs(name) || s.packOf(name) != "":
+		case named[name] || !names.LikeOurs(name) || s.packOf(name) != "":
 			continue
 		case names.IsKeys(name): // a pack puts it last: a resumed one puts it again
 			if !h.unread && (h.locked || time.Since(all[name].ModTime) > DefaultGrace) {
@@ -258,7 +258,7 @@ func (h *holding) written(ctx context.Context, tables, orphans []string, keep ma
 	}
 	list := slices.Clone(tables)
 	for _, name := range slices.Sorted(maps.Keys(more)) {
-		if keep[name] || !likeOurs(name) {
+		if keep[name] || !names.LikeOurs(name) {
 			continue
 		}
 		info, err := h.store.Stat(ctx, name)

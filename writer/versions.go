@@ -47,7 +47,7 @@ func deleteAll(ctx context.Context, store objstore.Store, all []string,
 	all = slices.Concat(slices.DeleteFunc(slices.Clone(all), sidecar),
 		slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !sidecar(name) }))
 	stays := map[string]string{} // by sidecar, the archive
-	leads := func(name string) bool { return names.IsTables(name) || partObjects.MatchString(name) }
+	leads := func(name string) bool { return names.IsTables(name) || names.Parts.MatchString(name) }
 	for first := 0; first < len(all); {
 		if of := stays[all[first]]; of != "" {
 			refused = append(refused, KeptVersion{Name: all[first], Error: "not tried, because it describes " + of + ", which stays"})
@@ -242,7 +242,7 @@ func replaceable(name string) bool {
 	if rest, below := strings.CutPrefix(name, names.LayerFolder); below {
 		_, name, _ = strings.Cut(rest, "/")
 	}
-	return likeOurs(name) || objstore.IsProbe(name) || objstore.IsPart(name)
+	return names.LikeOurs(name) || objstore.IsProbe(name) || objstore.IsPart(name)
 }
 
 // settle deletes the versions of one name but a current one. The mark of the deletion goes last,

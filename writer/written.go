@@ -34,7 +34,7 @@ func written(ctx context.Context, store objstore.Store, info objstore.Info) (boo
 	switch archive, _, sidecar := names.ParseSidecar(name); {
 	case sidecar:
 		ok, err = writtenSidecar(ctx, store, info, archive)
-	case partObjects.MatchString(name):
+	case names.Parts.MatchString(name):
 		ok, err = writtenPart(ctx, store, name)
 	case names.IsTables(name):
 		if _, err = loadTotals(ctx, store, name); err == nil {

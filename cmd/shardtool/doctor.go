@@ -233,7 +233,7 @@ func isOneDataset(ctx context.Context, args []string) (bool, error) {
 var doctorAdvice = map[doctor.Kind]string{
 	doctor.Corrupt:    "pack stops here: fetch or make the file again",
 	doctor.DottedName: "everything after the first dot is the field: replace other dots if they belong to the key",
-	doctor.DuplicateKey: "pack refuses the second: rename one, choose another --key, or pack the sources apart " +
+	doctor.DuplicateKey: "pack refuses the second: rename one, in tables choose another --key, or pack the sources apart " +
 		"(--duplicate-keys keep allows it between shards)",
 	doctor.Empty:        "an empty file is rarely intended: fill it or leave it out",
 	doctor.FieldsDiffer: "a training step that expects one set of fields fails on the other: add what is missing, or pack apart",
@@ -247,7 +247,8 @@ var doctorAdvice = map[doctor.Kind]string{
 	doctor.TinyShards:  "each object costs a request and a listing entry: pack again with a larger --shard-size",
 	doctor.Undecodable: "training stops or skips here: repair the file or leave it out",
 	doctor.Unreadable:  "pack stops here; repair it, leave it out, or use --on-error skip",
-	doctor.UpperCase:   "WebDataset lower-cases fields, others do not: rename to lower case",
+	doctor.UpperCase: "WebDataset lower-cases fields, others do not: rename the files, or once they are packed " +
+		"`shardtool pack OUT NEW --rename JPEG=jpg` renames a field",
 }
 
 // print prints the reports, and returns the exit code as an error. The report on the store is

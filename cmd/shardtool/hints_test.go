@@ -120,11 +120,19 @@ var tarOne = func() string {
 	return text.String()
 }()
 
+const (
+	afterwards  = "what is done with a data set after the pack: TestAfterwards"
+	swappedHint = "the source and the data set in the other order: TestSwapped"
+)
+
 // unfollowed are hints that no command of complaints can show.
 var unfollowed = map[string]string{
-	"memory":         "pages of Parquet and answers to a loader of more than the memory: tested below writer/source/parquet and in Python",
-	"mode overwrite": "the hint for a Writer in Python: tested there",
-	"layout auto":    "as the layout of samples",
+	"memory":                         "pages of Parquet and answers to a loader of more than the memory: tested below writer/source/parquet and in Python",
+	"mode overwrite":                 "the hint for a Writer in Python: tested there",
+	"layout auto":                    "as the layout of samples",
+	"pack OUT NEW --rename JPEG=jpg": afterwards, "pack OUT NEW --share 0%..90%": afterwards,
+	"layer add OUT NAME TABLE --key id --attr score=score": afterwards,
+	"pack --append": swappedHint, "pack --overwrite": swappedHint, "pack": swappedHint,
 }
 
 // TestHintsFollowed does what each hint says: the complaint is gone.

@@ -2,12 +2,17 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/ingest"
 	"github.com/shardtool/shardtool/internal/input/tally"
 	"github.com/shardtool/shardtool/writer"
@@ -112,7 +117,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	found, err := findSources(cmd, f, srcs)
 	if err != nil {
-		return f.packError(cmd.Context(), store, err)
+		return f.packError(cmd.Context(), store, swapped(err, srcs, target))
 	}
 	defer found.Close()
 	if err := found.Check(cmd.Context(), target); err != nil {
@@ -161,6 +166,21 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	}
 	return printResult(cmd, &f.outputFlags, store, res, in.Tally(0, res.Written+res.Adopted, res.Skipped, res.LeftOut),
 		time.Since(begin))
+}
+
+// swapped adds to the error of a single source that is not there how to pack the target instead, if
+// that is a folder or a file.
+func swapped(err error, srcs []string, target string) error {
+	if len(srcs) != 1 || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, bad := os.Stat(srcs[0]); !errors.Is(bad, fs.ErrNotExist) || strings.ContainsAny(srcs[0], "*?[{:") {
+		return err
+	}
+	if all, bad := os.ReadDir(target); bad != nil || len(all) == 0 {
+		return err
+	}
+	return hint.With(err, hint.Command("packs "+target+": sources come first", "pack", target, srcs[0]))
 }
 
 // leftOut returns the numbers of names that the rules left out.

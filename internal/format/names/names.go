@@ -26,6 +26,21 @@ var (
 	label   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
 )
 
+var (
+	// Shards matches the shards and sidecars that a Writer names by number. Other objects beside them
+	// belong to the user.
+	Shards = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*)-[0-9]{6,}(?:-x[0-9a-f]{16})?(?:\.tar\.zst|\.tar|\.tar\.shidx)$`)
+	// Parts matches the manifests of parts of a pack.
+	Parts = regexp.MustCompile(`^part-([A-Za-z0-9_][A-Za-z0-9._-]*)-([0-9]{4,})-of-([0-9]{4,})\.bin$`)
+)
+
+// LikeOurs reports whether an object has a name like those that a Writer puts.
+func LikeOurs(name string) bool {
+	_, _, sidecar := ParseSidecar(name)
+	return sidecar || Shards.MatchString(name) || Parts.MatchString(name) || IsTables(name) || IsKeys(name) ||
+		IsSkipped(name) || IsView(name)
+}
+
 // Tables returns the object name of tables with that hash.
 func Tables(hash [32]byte) string { return "manifest-" + hex.EncodeToString(hash[:8]) + ".bin" }
 

@@ -508,6 +508,9 @@ var describing = []string{"", ".md", ".rst", ".txt", ".json", ".yaml", ".yml", "
 	".ipynb", ".sh", ".bib", ".cff",
 	".crc", ".md5", ".sha1", ".sha256", ".sum", ".log", ".lock", ".index", ".idx", ".shidx"}
 
+// Describes reports whether a file with this name may merely describe others.
+func Describes(name string) bool { return slices.Contains(describing, extension(name)) }
+
 // aside accounts for all names, and finds the files that are not of the kind, nor parts of it. It
 // returns one that does not merely describe them, if there is one, or if there are too many for
 // descriptions.
@@ -561,7 +564,7 @@ func (l *listing) aside(ctx context.Context, a *Answer, parts map[string]bool,
 		if rule != tally.Side || beside(name) {
 			continue
 		}
-		if apart++; !slices.Contains(describing, extension(name)) || apart > 16+len(a.Names) {
+		if apart++; !Describes(name) || apart > 16+len(a.Names) {
 			if foreign == "" || compare(name, foreign) < 0 {
 				foreign = name
 			}
