@@ -82,7 +82,9 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint, name := meant[args[0]], args[0]
-	like := cmd.SuggestionsFor(name)
+	like := slices.DeleteFunc(cmd.SuggestionsFor(name), func(like string) bool { // a short name resembles many
+		return !strings.HasPrefix(like, name) && edits(name, like) > max(1, len(name)/2)
+	})
 	mild := slices.DeleteFunc(slices.Clone(like), func(name string) bool { return slices.Contains(destructive, name) })
 	if cmd.HasParent() { // a group, such as layer
 		name = cmd.Name() + " " + name
@@ -236,8 +238,14 @@ func flagError(cmd *cobra.Command, err error) error {
 		f := bare.GetFlag()
 		return usagef("--%s needs a value: %s%s", f.Name, wanted(f, errors.New("write it after the flag")), see)
 	case errors.As(err, &unknown):
+		if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 { // a word before it, which is no command
+			return knownCommand(cmd, cmd.Flags().Args())
+		}
 		name, dashes := unknown.GetSpecifiedName(), "--"
 		hint := answer(cmd, name)
+		if cmd.HasSubCommands() && hint == "" {
+			hint = "flags come after the command, as in `shardtool inspect DATASET --json`"
+		}
 		if unknown.GetSpecifiedShortnames() != "" {
 			dashes = "-"
 			hint = cmp.Or(hint, "write -- before a name that begins with a dash")
