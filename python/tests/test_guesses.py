@@ -6,7 +6,7 @@ import inspect
 import pickle
 import re
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Mapping
 
 import pytest
 
@@ -55,11 +55,61 @@ def test_arguments_of_writers(tmp_path: Path, name: str) -> None:
     assert name not in inspect.signature(Writer).parameters
 
 
+#: The classes and functions whose arguments are guessed, with the table of each.
+GUESSED = (
+    (shardtool.Image, guesses.IMAGE), (Pack, guesses.PACKING), (Bucket, guesses.BUCKETS), (shardtool.Source, guesses.SOURCES),
+    (shardtool.Mix, guesses.MIXING), (shardtool.Layer, guesses.LAYERING), (shardtool.Order, guesses.ORDERING), (Tuning, guesses.TUNINGS),
+    (shardtool.Faults, guesses.ON_FAULTS), (shardtool.Lanes, guesses.LANES), (shardtool.annotate, guesses.ANNOTATING),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "known"), GUESSED)
+def test_arguments_of_the_rest(of: Callable[..., Any], known: Mapping[str, str]) -> None:
+    for name in known:
+        assert name not in inspect.signature(of).parameters
+        with pytest.raises(TypeError, match=f"^{of.__name__} has no argument '{name}': [a-z]"):
+            of(**{name: 1})
+
+
+@pytest.mark.parametrize("of", [*(of for of, _ in GUESSED), Loader, Writer, Samples, shardtool.optimize])
+def test_missing_arguments(of: Callable[..., Any]) -> None:
+    """An argument that is missing, or that needs its name, is answered by a call that works."""
+    needed = [p for p in inspect.signature(of).parameters.values() if p.default is p.empty and p.kind != p.VAR_KEYWORD]
+    if needed:
+        with pytest.raises(
+            TypeError, match=rf"^{of.__name__} needs {needed[0].name}.*: write .*{of.__name__.replace('Samples', 'open')}\("
+        ) as info:
+            of()
+        call = (
+            str(info.value)
+            .partition(": write ")[2]
+            .partition(", or ")[0]
+            .replace("shardtool.", "")
+            .replace("FUNCTION", "len")
+            .replace("inputs", "[]")
+        )
+        bound = call.replace(f"{of.__name__}(", "bind(").replace("open(", "bind(")
+        eval(bound, {"bind": inspect.signature(of).bind, "url": "out/"})
+    if of is not shardtool.optimize:  # its further arguments are those of a Writer
+        with pytest.raises(TypeError, match=rf"^{of.__name__} takes .* without (its name|their names): give what follows by name") as info:
+            of(*range(20), **{p.name: 1 for p in needed if p.kind == p.KEYWORD_ONLY})
+
+
+def test_dicts_of_options(data: Path) -> None:
+    """A dict in place of a group of options is answered by the call that it stands for."""
+    for name, given in (("order", {"lanes": 2}), ("tuning", {"memory": "1GiB", "workers": 2}), ("faults", {"on_error": "skip"})):
+        with pytest.raises(ConfigError, match=rf"write {name.capitalize()}\(") as info:
+            Loader(data, 4, **{name: given})
+        group = eval(str(info.value).partition(": write ")[2], vars(shardtool))
+        Loader(data, 4, **{name: group})
+
+
 def test_what_answers_name_exists() -> None:
     """An argument, or a member of a group, that an answer names with = is one."""
-    words = " ".join([*guesses.READING.values(), *guesses.WRITING.values(), *guesses.RANDOM.values()])
+    tables = [guesses.READING, guesses.WRITING, guesses.RANDOM, *(known for _, known in GUESSED)]
+    words = " ".join(answer for table in tables for answer in table.values())
     named = set(re.findall(r"\b([a-z_]+)=", words)) - {"pin_memory"}  # of a DataLoader
-    groups = [Loader, Writer, Tuning, shardtool.Order, shardtool.Faults, shardtool.Source]
+    groups = [Loader, Writer, *(of for of, _ in GUESSED)]
     assert named <= {p for group in groups for p in inspect.signature(group).parameters}
 
 

@@ -86,7 +86,7 @@ BAD = [
     (lambda: Loader("x", 1, map="f"), "map='f': give a function or None"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, cache=b"c"), "cache=b'c': give text or a path or None"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, order=Tuning()), "give a shardtool.Order"),  # type: ignore[arg-type]
-    (lambda: Loader("x", 1, tuning={"memory": 5}), "give a shardtool.Tuning"),  # type: ignore[arg-type]
+    (lambda: Loader("x", 1, tuning={"memory": 5}), "write Tuning(memory=5)"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, fields=5), "fields=5: give a list of names"),  # type: ignore[arg-type]
     (lambda: shardtool.open("x", tuning=shardtool.Tuning(out="jax")), "out='jax'"),  # type: ignore[arg-type]
     (lambda: shardtool.open("x", tuning=Order()), "give a shardtool.Tuning"),  # type: ignore[arg-type]

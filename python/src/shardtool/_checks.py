@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import numbers
@@ -47,7 +48,8 @@ def typed(owner: Any, given: Dict[str, Any]) -> Dict[str, Any]:
         try:
             out[name] = _fit(value, hints[name])
         except _Misfit:
-            raise ConfigError(f"{name}={cut(repr(value))}: give {_describe(hints[name])}") from None
+            write = _as_group(value, hints[name]) or f"give {_describe(hints[name])}"
+            raise ConfigError(f"{name}={cut(repr(value))}: {write}") from None
     return out
 
 
@@ -125,6 +127,13 @@ def _describe(hint: Any) -> str:
     if origin is tuple:
         return "a pair of whole numbers"
     return _WORDS.get(hint) or (f"a shardtool.{hint.__name__}" if isinstance(hint, type) else "a function")
+
+
+def _as_group(value: Any, hint: Any) -> str:
+    """What to write in place of a dict of options."""
+    if not (dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping)):
+        return ""
+    return f"write {hint.__name__}({', '.join(f'{name}={option!r}' for name, option in value.items())})"
 
 
 # Values

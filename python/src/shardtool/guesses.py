@@ -7,11 +7,11 @@ import dataclasses
 import difflib
 import functools
 import inspect
-from typing import Any, Callable, Dict, Mapping, TypeVar, cast
-
-from .options import Faults, Lanes, Order, Tuning
+import typing
+from typing import Any, Callable, Dict, List, Mapping, Tuple, Type, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C")
 
 _READER = "a child process reads and decompresses in threads, as many as tuning=Tuning(workers=...)"
 _MIX = 'a mix has several: Loader({"sources": {"web": {"data": url, "weight": 3}, "code": {"data": url2}}}, batch_size), see docs/mixing.md'
@@ -187,33 +187,194 @@ OPTIMIZING: Mapping[str, str] = {
     "output_dir": "give the address as url=..., the third argument",
     "pattern": "give the address as url=..., the third argument, and name= for the beginning of the shards' names",
 }
-#: Members of groups of options, by their names.
-_GROUPED: Mapping[str, str] = {member.name: group.__name__ for group in (Order, Tuning, Faults) for member in dataclasses.fields(group)}
-_LANES = frozenset(member.name for member in dataclasses.fields(Lanes))
+_LOADERS = "it is an argument of the loader"
+_LONG = "give what becomes of longer samples: long='truncate', 'split' or 'drop'"
+_BY = "give by=..., the attribute of the index that has the lengths"
+_WEIGHTS = 'a mix gives shares: Mix({"sources": {"web": {"data": url, "weight": 3}, "code": {"data": url2, "weight": 1}}})'
+
+#: The same for the classes of arguments.
+IMAGE: Mapping[str, str] = {
+    **dict.fromkeys(("resize", "shape", "image_size", "img_size"), "give the size first: Image(224), or Image((224, 320))"),
+    **dict.fromkeys(("height", "width", "h", "w"), "give height and width first: Image((224, 320))"),
+    **dict.fromkeys(
+        ("normalize", "mean", "std", "dtype", "to_tensor", "scale_pixels"),
+        "leave it out: images are uint8; normalise a batch on the device, (x.float() / 255 - mean) / std",
+    ),
+    **dict.fromkeys(("mode", "channels", "num_channels", "color", "convert"), "leave it out: images are RGB"),
+    **dict.fromkeys(("interpolation", "antialias", "resample", "filter"), "leave it out: the filter is Pillow's BILINEAR"),
+    **dict.fromkeys(("random_crop", "random_resized_crop", "augment"), "give crop='random'"),
+    "center_crop": "give crop='center'",
+    **dict.fromkeys(("hflip", "horizontal_flip", "random_flip", "mirror"), "give flip=True"),
+    **dict.fromkeys(("data_format", "channels_last", "format", "memory_format"), "give layout='NHWC' or 'NCHW'"),
+    **dict.fromkeys(("workers", "num_workers", "num_threads"), "give threads=..."),
+    **dict.fromkeys(("device", "gpu"), "give decode='cuda' to decode on the GPU"),
+    "backend": "give decoder='simplejpeg', 'cv2', 'torchvision' or 'Pillow'",
+    **dict.fromkeys(("transform", "transforms"), "give map_batch=FUNCTION to the loader, which is called with each batch"),
+    "seed": "give seed=... to the loader: crops and flips follow from it",
+}
+PACKING: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("seq_len", "seq_length", "sequence_length", "max_length", "max_seq_len", "max_seq_length", "context_length", "block_size", "size"),
+        "give the length first: Pack(8192, ['input_ids'])",
+    ),
+    **dict.fromkeys(("columns", "keys", "field", "column"), "give the fields with one value for each token: Pack(8192, ['input_ids'])"),
+    **dict.fromkeys(("pad", "pad_token", "pad_token_id", "padding", "padding_value", "pad_value"), "give pad_id=..."),
+    **dict.fromkeys(
+        ("eos_token_id", "eos_id", "sep", "separator"),
+        "leave it out: cu_seqlens has where samples begin; `shardtool pack --pack-tokens 8192 --separator ID` joins documents by an id",
+    ),
+    **dict.fromkeys(("truncate", "truncation", "split", "overflow", "drop_long"), _LONG),
+    **dict.fromkeys(("length_column", "length_key", "lengths", "key"), _BY),
+    "buffer_size": "give window=..., the samples that are packed together",
+    **dict.fromkeys(("batch_size", "seed", "shuffle"), _LOADERS),
+    "drop_last": "give tail='drop' to the loader",
+}
+BUCKETS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("tokens", "frames", "max_tokens", "max_frames", "batch_tokens", "token_budget", "max_batch_tokens", "size"),
+        "give the budget first, most samples times the longest of them: Bucket(60_000, by='frames')",
+    ),
+    **dict.fromkeys(
+        ("boundaries", "bucket_boundaries", "buckets", "num_buckets", "bucket_sizes", "bucket_batch_sizes"),
+        "leave it out: samples of similar length come together, of which the budget allows more where they are short",
+    ),
+    **dict.fromkeys(("length_column", "length_key", "lengths", "key", "sort_by", "length_fn"), _BY),
+    **dict.fromkeys(("max_length", "truncate", "truncation", "drop_long"), _LONG),
+    "buffer_size": "give window=..., the samples that micro-batches are formed from",
+    **dict.fromkeys(("batch_size", "seed", "shuffle", "fields"), _LOADERS),
+    "drop_last": "give tail='drop' to the loader",
+}
+SOURCES: Mapping[str, str] = {
+    **dict.fromkeys(("weight", "weights", "proportion", "ratio", "repeat", "choose", "probability"), _WEIGHTS),
+    **dict.fromkeys(("path", "remote", "data", "dataset", "address", "uri"), "give the address first: Source('s3://bucket/train')"),
+    **dict.fromkeys(("local", "cache_dir"), "give cache=FOLDER to the loader"),
+    **dict.fromkeys(("fields", "columns", "cache", "shuffle", "seed", "batch_size"), _LOADERS),
+    "split": "each split is a data set of its own, or a view of one: give its address, or view='NAME'",
+    **dict.fromkeys(("filter", "condition", "query"), "give where='score >= 3', an expression over attributes"),
+    **dict.fromkeys(("generation", "version", "revision"), "give the generation behind the address: Source('out/@0123456789abcdef')"),
+}
+MIXING: Mapping[str, str] = {
+    **dict.fromkeys(("weights", "probabilities", "ratios", "shares", "datasets", "streams", "data"), _WEIGHTS),
+    **dict.fromkeys(("seed", "shuffle", "batch_size", "fields", "cache"), _LOADERS),
+    **dict.fromkeys(
+        ("stopping_strategy", "stop", "epochs"),
+        "leave it out: a source that ends begins again, and epochs= of the loader says when the mix ends; see docs/mixing.md",
+    ),
+}
+LAYERING: Mapping[str, str] = {
+    **{name: answer for name, answer in WRITING.items() if name not in ("pattern", "out", "output_dir")},
+    **dict.fromkeys(("key", "keys", "on"), "rows have their key as '__key__': layer.write({'__key__': key, 'caption': text})"),
+    **dict.fromkeys(("base", "dataset", "url"), "give the data set first and the name of the layer second: Layer('out/', 'captions')"),
+    **dict.fromkeys(("update", "mode"), "give on_exists='update', 'overwrite' or 'append'"),
+    **dict.fromkeys(("allow_missing", "partial", "strict"), "give missing='allow'"),
+    "batch_size": "leave it out: layer.write_batch takes as many rows as it is given",
+}
+ORDERING: Mapping[str, str] = {
+    **dict.fromkeys(("seed", "shuffle", "epochs", "batch_size", "rank", "world_size", "tail"), _LOADERS),
+    **dict.fromkeys(("buffer_size", "shuffle_buffer", "shuffle_size", "shuffle_block_size", "buffer"), "give shuffle_memory='2GiB'"),
+    **dict.fromkeys(("accumulate", "grad_accumulation", "gradient_accumulation_steps"), "give micro_batches=..., and cost= to the loader"),
+    "drop_last": "give tail='drop' to the loader",
+    "algorithm": "leave it out: there is one order, which shuffle_memory bounds",
+}
+TUNINGS: Mapping[str, str] = {
+    **dict.fromkeys(("num_workers", "threads", "num_threads"), "give workers=..., threads that decompress and check"),
+    **dict.fromkeys(("prefetch_factor", "prefetch_batches", "num_prefetch"), "give prefetch=..., the complete batches that wait"),
+    **dict.fromkeys(("predownload", "read_ahead", "readahead", "buffer_size", "max_memory"), "give memory='4GiB', for what is read ahead"),
+    **dict.fromkeys(("concurrency", "max_connections", "num_connections"), "give requests=..., the requests in flight to a store"),
+    **dict.fromkeys(("cache", "cache_dir", "cache_limit", "shuffle", "seed", "batch_size"), _LOADERS),
+    **dict.fromkeys(("timeout", "retries", "max_retries"), "leave it out: a store that fails is asked again, and is an error in the end"),
+    **dict.fromkeys(("pin_memory", "device"), "shardtool.torch.Prefetcher(loader, device) copies ahead of the loop, through pinned memory"),
+    "persistent_workers": "leave it out: the child process stays until close()",
+}
+ON_FAULTS: Mapping[str, str] = {
+    **dict.fromkeys(("skip", "ignore", "ignore_errors", "handler", "skip_errors", "errors", "strict", "warn"), "give on_error='skip'"),
+    **dict.fromkeys(
+        ("max_errors", "limit", "tolerance", "max_skips"), "give max_skipped=..., a number of samples or a share such as 0.001"
+    ),
+    **dict.fromkeys(("retries", "max_retries", "retry", "timeout"), "leave it out: what fails is read again, and is an error in the end"),
+}
+LANES: Mapping[str, str] = {
+    **dict.fromkeys(("lanes", "n", "num", "count", "num_lanes"), "give number=..."),
+    **dict.fromkeys(("blocks", "run", "run_length"), "give run_blocks=..."),
+    "shuffle_memory": "it is a member of the group above: order=Order(shuffle_memory='2GiB')",
+}
+ANNOTATING: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("fn", "func", "map", "callback", "model"), "give the function third: annotate('out/', 'captions', FUNCTION, batch_size=32)"
+    ),
+    **dict.fromkeys(("columns", "input_columns", "input_fields"), "give fields={'jpg': 'image'}, what the function gets"),
+    **dict.fromkeys(
+        ("output", "out", "url", "output_dir", "layer"),
+        "give the name of the layer second: annotate('out/', 'captions', FUNCTION, batch_size=32)",
+    ),
+    **dict.fromkeys(("num_proc", "num_workers", "processes"), "give workers=..., processes of this machine"),
+    **dict.fromkeys(
+        ("batched", "keep_in_memory", "load_from_cache_file"),
+        "leave it out: the function always gets batches, and what it returned is kept",
+    ),
+    **dict.fromkeys(("remove_columns", "keep"), "leave it out: the layer has what the function returns, and the data set stays as it is"),
+    "overwrite": "give on_exists='overwrite'",
+    "resume": "leave it out: a run continues where it was killed",
+    "shuffle": "leave it out: each sample is read once, in storage order",
+    "epochs": "leave it out: each sample is read once",
+}
 
 
-def answering(known: Mapping[str, str], *more: Callable[..., Any]) -> Callable[[F], F]:
-    """Returns a decorator of a function, or of the __init__ of a class, whose keyword arguments
-    users guess. A TypeError for one that neither it nor one of ``more`` has says what to write
-    instead."""
+def answering(known: Mapping[str, str], *more: Callable[..., Any], write: str = "") -> Callable[[F], F]:
+    """Returns a decorator of a function, or of the __init__ of a class, whose arguments users
+    guess. A TypeError says what to write instead of an argument that neither it nor one of ``more``
+    has, of one that is missing, and of one that needs its name; ``write`` is a call as it should
+    be."""
 
     def decorate(function: F) -> F:
-        accepted = dict(inspect.signature(function).parameters)
+        own = inspect.signature(function).parameters
+        accepted = dict(own)
         for other in more:
             accepted.update(inspect.signature(other).parameters)
         method = "self" in accepted and not more
+        places = [p.name for p in own.values() if p.kind == p.POSITIONAL_OR_KEYWORD]
+        needed = [p.name for p in own.values() if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        named = [p.name for p in own.values() if p.kind == p.KEYWORD_ONLY]
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
+            owner = type(args[0]).__name__ if method and args else function.__name__
             for name in given:
                 if name not in accepted:
-                    owner = type(args[0]).__name__ if method else function.__name__
                     raise TypeError(_sentence(owner, name, known, accepted))
+            here = places[: len(args)]
+            absent = [name for name in needed if name not in here and name not in given]
+            if absent:
+                raise TypeError(f"{owner} needs {_and(absent)}: write {write or _call(owner, needed[method:], named)}")
+            if len(args) > len(places):
+                follows = write or ", ".join(f"{name}=..." for name in list(named)[:3])
+                whose = "their names" if len(places) - method > 1 else "its name"
+                raise TypeError(f"{owner} takes {_and(places[method:])} without {whose}: give what follows by name, as in {follows}")
             return function(*args, **given)
 
         return cast(F, call)
 
     return decorate
+
+
+def answered(known: Mapping[str, str], write: str) -> Callable[[Type[C]], Type[C]]:
+    """Returns ``answering`` for a class whose __init__ a decorator has made."""
+
+    def decorate(of: Type[C]) -> Type[C]:
+        init: Any = of.__init__
+        made: Any = of
+        made.__init__ = answering(known, write=write)(init)
+        return of
+
+    return decorate
+
+
+def _and(names: List[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _call(owner: str, needed: List[str], named: List[str]) -> str:
+    return f"{owner}({', '.join(f'{name}=...' if name in named else name for name in needed)})"
 
 
 def missing(owner: object, name: str, known: Mapping[str, str], title: str) -> Any:
@@ -224,18 +385,30 @@ def missing(owner: object, name: str, known: Mapping[str, str], title: str) -> A
     return object.__getattribute__(owner, name)
 
 
+def _groups(accepted: Mapping[str, Any]) -> Tuple[Dict[str, str], List[str]]:
+    """The names of the groups of options that arguments are, by their members, and the members of
+    Lanes."""
+    grouped, lanes = {}, []
+    for parameter in accepted.values():
+        group = type(parameter.default)
+        if dataclasses.is_dataclass(group):
+            grouped.update({member.name: group.__name__ for member in dataclasses.fields(group)})
+            of = typing.get_args(typing.get_type_hints(group).get("lanes"))
+            lanes += [member.name for kind in of if dataclasses.is_dataclass(kind) for member in dataclasses.fields(kind)]
+    return grouped, lanes
+
+
 def _sentence(owner: str, name: str, known: Mapping[str, str], accepted: Mapping[str, Any]) -> str:
     has = f"{owner} has no argument {name!r}"
     if name in known:
         return f"{has}: {known[name]}"
-    grouped = _GROUPED if "tuning" in accepted else {}
-    groups: Dict[str, str] = {"Order": "order", "Tuning": "tuning", "Faults": "faults"}
+    grouped, lanes = _groups(accepted)
     for like in (name, *difflib.get_close_matches(name, [*accepted, *grouped], 1, 0.75)):
-        if like in grouped and groups[grouped[like]] in accepted:
-            group = grouped[like]
-            if like in _LANES:
+        if like in grouped:
+            if like in lanes:
                 return f"{has}: it is a member of a group: order=Order(lanes=Lanes({like}=...))"
-            return f"{has}: it is a member of a group: {groups[group]}={group}({like}=...)"
+            group = grouped[like]
+            return f"{has}: it is a member of a group: {group.lower()}={group}({like}=...)"
         if like in accepted:
             return f"{has}: did you mean {like}=?"
     return f"{has}: it has {', '.join(p for p in accepted if p not in ('self', 'options'))}"

@@ -13,7 +13,7 @@ import logging
 import re
 from typing import Any, Callable, Literal, Optional, Sequence, Union
 
-from . import _checks
+from . import _checks, guesses
 from ._system import processors
 from .errors import ConfigError, DecodeError
 from .read import decoders, nvjpeg
@@ -56,6 +56,7 @@ class Image(Pixels):
     at most.
     """
 
+    @guesses.answering(guesses.IMAGE, write="Image(224), or Image((224, 320), crop='random', flip=True)")
     def __init__(
         self,
         size: Union[int, Sequence[int]],
@@ -77,10 +78,13 @@ class Image(Pixels):
         _checks.at_least("threads", given["threads"], 1)
         try:
             height, width = (size, size) if isinstance(size, int) else size
+        except (TypeError, ValueError):
+            raise ConfigError(f"size={size!r}: give the height and width in pixels, as in 224 or (224, 320)") from None
+        try:
             low, high = map(float, scale)
             narrow, wide = map(float, ratio)
         except (TypeError, ValueError):
-            raise ConfigError(f"size={size!r}, scale={scale!r}, ratio={ratio!r}: give a size, and two numbers each") from None
+            raise ConfigError(f"scale={scale!r}, ratio={ratio!r}: give two numbers each, as in scale=(0.08, 1.0)") from None
         if not all(isinstance(n, int) and 1 <= n <= 1 << 14 for n in (height, width)):
             raise ConfigError(f"size={size!r}: give the height and width in pixels, as in 224 or (224, 320)")
         if not (0 < low <= high <= 1 and 0 < narrow <= wide):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Union
 
-from . import _checks
+from . import _checks, guesses
 from .errors import ConfigError, redact
 from .write.annotate import layer_address
 from .writer import Writer
@@ -43,6 +43,7 @@ class Layer:
     ``missing``, and of rows that are ``unknown`` or of ``removed`` samples.
     """
 
+    @guesses.answering(guesses.LAYERING, write="Layer('out/', 'captions')")
     def __init__(
         self,
         data: Union[str, os.PathLike[str]],

@@ -11,12 +11,14 @@ import dataclasses
 import warnings
 from typing import Any, Dict, Literal, Optional, Union
 
+from . import guesses
 from ._checks import Output, Size, at_least, check_max_skipped, installed, set_typed
 from .errors import ConfigError
 
 __all__ = ["Faults", "Lanes", "Order", "Tuning"]
 
 
+@guesses.answered(guesses.LANES, "Lanes(96)")
 @dataclasses.dataclass(frozen=True)
 class Lanes:
     """The lanes that the order is made of: independent streams of runs of blocks. Each batch takes
@@ -54,6 +56,7 @@ class Lanes:
             at_least(name, getattr(self, name), 0)
 
 
+@guesses.answered(guesses.ORDERING, "Order(shuffle_memory='4GiB')")
 @dataclasses.dataclass(frozen=True)
 class Order:
     """Details of the order of samples and of the batches cut from it.
@@ -125,6 +128,7 @@ class Order:
         return said
 
 
+@guesses.answered(guesses.TUNINGS, "Tuning(memory='4GiB')")
 @dataclasses.dataclass(frozen=True)
 class Tuning:
     """Memory, parallelism, reports and the type of arrays. No option changes which samples a batch
@@ -233,6 +237,7 @@ def cached(tuning: Tuning, cache_size: Optional[Size]) -> Tuning:
     return dataclasses.replace(tuning, cache_size=cache_size)
 
 
+@guesses.answered(guesses.ON_FAULTS, "Faults(on_error='skip')")
 @dataclasses.dataclass(frozen=True)
 class Faults:
     """What happens when a block is damaged, which a second read must confirm."""

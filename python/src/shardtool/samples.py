@@ -81,7 +81,7 @@ class Samples:
     or a list.
     """
 
-    @guesses.answering(guesses.OPENING)
+    @guesses.answering(guesses.OPENING, write="shardtool.open('out/')")
     def __init__(
         self,
         url: Union[str, os.PathLike[str], Source],

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping as AnyMapping
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
+from . import guesses
 from ._checks import address, at_home, drop_none, set_typed
 from .errors import ConfigError, NotFoundError, redact
 from .read.mixes import NO_END
@@ -23,6 +24,7 @@ Address = Union[str, os.PathLike[str]]
 _MIX_FILES = (".yaml", ".yml", ".json")
 
 
+@guesses.answered(guesses.SOURCES, "Source('out/', where='score >= 3')")
 @dataclasses.dataclass(frozen=True)
 class Source:
     """A data set, or a part of it: ``Loader(Source("s3://bucket/train", view="clean"), 64)``.
@@ -66,6 +68,7 @@ class Source:
         return drop_none({"address": address(self._shown()), "where": self.where, "keys": keys, "layers": opened(self.layers)})
 
 
+@guesses.answered(guesses.MIXING, "Mix('mix.yaml')")
 @dataclasses.dataclass(frozen=True)
 class Mix:
     """Several data sets as one stream (docs/mixing.md), and how a job continues with it.

@@ -99,7 +99,7 @@ class Writer:
     A writer is for one thread at a time, and for the process that made it.
     """
 
-    @guesses.answering(guesses.WRITING)
+    @guesses.answering(guesses.WRITING, write="Writer('out/')")
     def __init__(
         self,
         url: Union[str, os.PathLike[str]],

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import Any, Dict, List, Literal, Optional, Sequence, Union
 
+from .. import guesses
 from .._checks import address, drop_none, set_typed, within
 from ..batch import HIDDEN
 from ..errors import ConfigError
@@ -18,6 +19,7 @@ Long = Literal["error", "split", "truncate", "drop"]
 _LONGEST, _WIDEST = 2**31 - 1, 2**20  # length or budget, and window
 
 
+@guesses.answered(guesses.PACKING, "Pack(8192, ['input_ids'])")
 @dataclasses.dataclass(frozen=True)
 class Pack:
     """Packs samples into sequences of one length: ``Loader(units=Pack(8192, ["input_ids"]))``.
@@ -91,6 +93,7 @@ class Pack:
 _DERIVED = ("position_ids", "document", "cu_seqlens", "max_seqlen", "fill")
 
 
+@guesses.answered(guesses.BUCKETS, "Bucket(60_000, by='frames')")
 @dataclasses.dataclass(frozen=True)
 class Bucket:
     """Forms micro-batches of samples of similar length: ``Loader(units=Bucket(60_000))``.

@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any, Callable, Dict, Iterable, Literal, Mapping, Optional, Sequence, Union
 
-from .. import _checks
+from .. import _checks, guesses
 from ..batch import Batch
 from ..errors import ConfigError, ExistsError, redact
 from ..fields import Spec
@@ -20,6 +20,7 @@ from .progress import Progress
 from .shards import Annotation, Shards, run
 
 
+@guesses.answering(guesses.ANNOTATING, write="annotate('out/', 'captions', FUNCTION, batch_size=32)")
 def annotate(
     data: Union[str, os.PathLike[str]],
     name: Union[str, os.PathLike[str]],
