@@ -21,6 +21,11 @@ func (s *Spec) alone(ctx context.Context, in *input, from *Checkpoint, c Change,
 	if err != nil {
 		return nil, err
 	}
+	if !in.table.Fits(params) {
+		if in.table, err = in.OrderTable(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if in.plan, err = order.New(in.table, in.orderDigest(), params); err != nil {
 		return nil, optionsError{err}
 	}

@@ -16,8 +16,8 @@ import (
 // engine decides the batches of a run. There is one for the samples of a data set, one for its
 // units, and one for a mix.
 type engine interface {
-	// seek returns a cursor at a place. Where an epoch has to be planned, the cursor waits until ctx
-	// ends.
+	// seek returns a cursor at a place. Where an epoch has to be planned, or the tables are read on,
+	// the cursor waits until ctx ends.
 	seek(ctx context.Context, at Place) (batches, error)
 	// whole is the engine without steps left out.
 	whole() engine
@@ -64,8 +64,13 @@ type samplesEngine struct {
 	tables string // of the generation
 }
 
-func (e *samplesEngine) seek(_ context.Context, at Place) (batches, error) {
-	return e.plan.Seek(at.Epoch, at.Position)
+func (e *samplesEngine) seek(ctx context.Context, at Place) (batches, error) {
+	c, err := e.plan.Seek(at.Epoch, at.Position)
+	if err != nil {
+		return nil, err
+	}
+	c.Within(ctx)
+	return c, nil
 }
 
 func (e *samplesEngine) whole() engine { return e }

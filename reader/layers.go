@@ -548,7 +548,7 @@ func (d *Dataset) shards(ctx context.Context, number int, t *order.Table, set in
 	if !alone && len(all) > 0 {
 		return all, nil
 	}
-	sh, err := d.catalog.Shard(ctx, number)
+	sh, err := d.catalog.OrderShard(ctx, number)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (d *Dataset) read(ctx context.Context, s Spec, from *Checkpoint, c Change, 
 		return nil, err
 	}
 	in := &input{Dataset: d, share: 1, unit: unitSize{samples: 1}, delayed: from == nil && s.Order.Delay > 0}
-	if in.table, err = d.OrderTable(ctx); err != nil {
+	if in.table, err = d.groupTable(ctx, &s, from); err != nil {
 		return nil, err
 	}
 	return s.alone(ctx, in, from, c, p)
@@ -268,7 +268,7 @@ func (r *Run) Stream(ctx context.Context, o StreamOptions) (*Stream, error) {
 	s.scope(context.WithoutCancel(ctx))
 	var cuts []uint64
 	if o.Shards != [2]int{} {
-		if s.place.Position, cuts, err = r.within(o.Shards, &o); err != nil {
+		if s.place.Position, cuts, err = r.within(ctx, o.Shards, &o); err != nil {
 			s.leave(err)
 			return nil, optionsError{err}
 		}

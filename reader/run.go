@@ -145,12 +145,20 @@ func (c *Cursor) Next(dst []order.Ref) ([]order.Ref, order.Batch, error) {
 }
 
 // within returns the positions at which shards end, from where the first of some shards begins.
-func (r *Run) within(shards [2]int, o *StreamOptions) (begin uint64, cuts []uint64, err error) {
+func (r *Run) within(ctx context.Context, shards [2]int, o *StreamOptions) (begin uint64, cuts []uint64, err error) {
 	in := r.inputs[0]
 	if _, ok := r.engine.(*samplesEngine); !ok || in.plan.Params().Shuffle || o.World != 1 {
 		return 0, nil, errors.New("some shards of a data set are read in storage order, by one rank, without units")
 	}
+	// Few read a data set in this way, so one that is too large to be held has no better one.
 	counts := in.table.Samples
+	if in.table.Groups != nil {
+		t, err := in.OrderTable(ctx)
+		if err != nil {
+			return 0, nil, err
+		}
+		counts = t.Samples
+	}
 	if v := in.table.View; v != nil {
 		if !v.Fixed() {
 			return 0, nil, errors.New("a view with weights has samples several times: give one without, where each shard is read by itself")

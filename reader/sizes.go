@@ -81,8 +81,8 @@ type need struct {
 }
 
 func (in *input) need(o *StreamOptions, local bool) (n need) {
-	p, t := in.plan.Params(), &in.table
-	blocks := max(float64(len(t.Samples)), 1)
+	p := in.plan.Params()
+	blocks := max(float64(in.tables.Blocks), 1)
 	samples := float64(in.tables.Samples)
 	for i := range in.parts {
 		p := &in.parts[i]

@@ -42,6 +42,18 @@ func (d *Dataset) OrderTable(ctx context.Context) (order.Table, error) {
 	return t, err
 }
 
+// groupTable is OrderTable for an order of samples, for which it reads less of a large data set. A
+// view, layers and units need the samples of every block.
+func (d *Dataset) groupTable(ctx context.Context, s *Spec, from *Checkpoint) (order.Table, error) {
+	units := s.Units.Kind != "" || from != nil && from.Dataset.Units != nil
+	if units || d.selection.ID() != "" || len(d.all) > 1 {
+		return d.OrderTable(ctx)
+	}
+	t, err := d.catalog.GroupTable(ctx)
+	d.sized(&t)
+	return t, err
+}
+
 // pieces returns how many blocks a piece of a view may have, of at most n, and which blocks of a
 // piece are read; nil means all. Blocks without samples are never read. If the draws of an epoch
 // cannot be foreseen, pieces are therefore single blocks.

@@ -249,8 +249,13 @@ func (v *verifier) eachShard(ctx context.Context, f func(s *fetch.Shard) bool) (
 // digest compares the identity of the whole with what the tables' shards and rows add up to.
 func (v *verifier) digest(ctx context.Context) {
 	var all bool
+	groups, failed := v.c.GroupsCheck(ctx)
+	v.fail(ctx, orderFirst, KindManifest, "", failed)
 	digest := metadata.Digest(int(v.c.Tables.Shards), func(yield func(*metadata.ShardEntry) bool) {
 		all = v.eachShard(ctx, func(s *fetch.Shard) bool {
+			if failed == nil {
+				v.fail(ctx, s.Number, KindManifest, "", groups(s))
+			}
 			return yield(&metadata.ShardEntry{ShardInfo: *s.ShardInfo, Rows: s.Rows})
 		})
 	})

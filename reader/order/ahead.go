@@ -38,11 +38,16 @@ func (p *Plan) LaneHeads(epoch, position uint64) ([]LaneHead, error) {
 		c.lanes[l].leave(c)
 		c.opened, c.closed = c.opened[:0], c.closed[:0]
 	}
-	return heads, nil
+	return heads, c.failed
 }
 
-// ShardOf is the shard of a block.
+// ShardOf is the shard of a block: the last one that begins at or before it, because shards without
+// blocks begin where the next one does.
 func (p *Plan) ShardOf(block uint32) int {
-	// The last shard that begins at or before it: shards without blocks begin where the next one does.
-	return sort.Search(len(p.table.ShardFirst), func(i int) bool { return p.table.ShardFirst[i] > int(block) }) - 1
+	return lastAtMost(p.table.ShardFirst, int(block))
+}
+
+// lastAtMost is the index of the last element that is at most x, of ascending ones from 0 on.
+func lastAtMost[T int | uint32](sorted []T, x T) int {
+	return sort.Search(len(sorted), func(i int) bool { return sorted[i] > x }) - 1
 }

@@ -90,7 +90,7 @@ func Choose(t Table, c Choice) (Params, error) {
 			"run-blocks")
 	}
 	if c.holdsWhole(&t) {
-		all := uint32(len(t.Samples))
+		all := uint32(t.blocks())
 		p.Lanes, p.RunBlocks, p.Delay, p.Head = 1, 1, all, all
 	} else if !c.WholeShards && p.RunBlocks == 0 {
 		p.RunBlocks = chooseRunBlocks(&t, &c)
@@ -118,7 +118,8 @@ func (c *Choice) holdsWhole(t *Table) bool {
 		return false
 	}
 	var samples uint64 // below 2^64: fewer than 2^32 blocks of fewer than 2^32
-	for _, n := range t.Samples {
+	counts, _ := t.counts()
+	for _, n := range counts {
 		samples += uint64(n)
 	}
 	if t.View != nil {
@@ -132,7 +133,7 @@ func (c *Choice) holdsWhole(t *Table) bool {
 		return t.Decoded <= memory
 	}
 	return t.Decoded <= memory/wholePart || t.Decoded <= min(memory, DefaultMemory)/fewPart &&
-		len(t.Samples) < fewBlocks
+		t.blocks() < fewBlocks
 }
 
 func chooseRunBlocks(t *Table, c *Choice) uint32 {
@@ -191,7 +192,7 @@ func (p *Params) chooseWindow(t *Table, c Choice) error {
 		runs := c.memory() / run // that fit; ⌊⌊M/(E·B)⌋/V⌋ = ⌊M/(V·E·B)⌋
 		extra := windowExtra + unitRuns(t, p.RunBlocks, c.UnitBlocks)
 		if c.Lanes == 0 {
-			p.Lanes = fitLanes(runs, extra, uint64(len(t.Samples)), c.UnitBlocks)
+			p.Lanes = fitLanes(runs, extra, uint64(t.blocks()), c.UnitBlocks)
 		}
 		each := runs / uint64(p.Lanes)
 		if each <= extra {
@@ -209,9 +210,9 @@ func (p *Params) chooseWindow(t *Table, c Choice) error {
 func unitRuns(t *Table, runBlocks uint32, blocks uint64) uint64 {
 	parts, e := uint64(1), uint64(runBlocks)
 	if runBlocks == 0 {
-		parts, e = max(uint64(len(t.ShardFirst)), 1), max(uint64(len(t.Samples)), 1)
+		parts, e = max(uint64(len(t.ShardFirst)), 1), max(uint64(t.blocks()), 1)
 	}
-	blocks = min(blocks, uint64(len(t.Samples))) // below 2^32
+	blocks = min(blocks, uint64(t.blocks())) // below 2^32
 	return (blocks*parts + e - 1) / e
 }
 
@@ -228,7 +229,7 @@ func fitLanes(runs, extra, blocks, unitBlocks uint64) uint32 {
 // runBytes is the mean decoded size of a run: E·B with B = ⌈Σ decoded bytes / blocks⌉, or ⌈Σ
 // decoded bytes / shards⌉ where a run is a shard. At least 1.
 func runBytes(t *Table, runBlocks uint32) uint64 {
-	parts, e := uint64(len(t.Samples)), uint64(runBlocks)
+	parts, e := uint64(t.blocks()), uint64(runBlocks)
 	if runBlocks == 0 {
 		parts, e = uint64(len(t.ShardFirst)), 1
 	}

@@ -1,6 +1,7 @@
 package order
 
 import (
+	"context"
 	"io"
 	"slices"
 )
@@ -75,8 +76,8 @@ type Cut struct {
 }
 
 // Cursor walks the order from a place on, for one rank at a time. It is not safe for concurrent
-// use. It may run ahead of what is consumed at will; it reads nothing. Held: four bytes a run and
-// the windows of the lanes that its rank's share touches.
+// use. It may run ahead of what is consumed at will; it reads nothing but what Groups of the table
+// load. Held: four bytes a run and the windows of the lanes that its rank's share touches.
 type Cursor struct {
 	plan     *Plan
 	epoch    uint64
@@ -92,6 +93,19 @@ type Cursor struct {
 	opened, closed []Span
 	bodies         []*body // free
 	sizes          []uint32
+
+	ctx    context.Context // nil: context.Background()
+	failed error           // of Groups.Load
+}
+
+// Within makes Groups.Load of the table wait no longer than ctx lasts.
+func (c *Cursor) Within(ctx context.Context) { c.ctx = ctx }
+
+func (c *Cursor) context() context.Context {
+	if c.ctx == nil {
+		return context.Background()
+	}
+	return c.ctx
 }
 
 // Seek returns a cursor at a position of an epoch: 0..N, where N is position 0 of the next. The
@@ -118,7 +132,7 @@ func (c *Cursor) Until(epoch uint64) { c.end = min(epoch, maxEpochs) }
 // error is io.EOF.
 //
 // The cost is proportional to the ticks the part touches. The first batch of an epoch also permutes
-// its runs.
+// its runs. After an error of Groups.Load every call returns it.
 func (c *Cursor) NextBatch(dst []Ref, s Split) ([]Ref, Batch, error) {
 	if err := c.plan.CheckSplit(s); err != nil {
 		return dst, Batch{}, err
@@ -150,7 +164,7 @@ func (c *Cursor) NextBatch(dst []Ref, s Split) ([]Ref, Batch, error) {
 	dst = c.list(dst, listed, from, to)
 	b.NextEpoch, b.NextPosition = c.epoch, c.position
 	b.Opened, b.Closed = c.opened, c.closed
-	return dst, b, nil
+	return dst, b, c.failed
 }
 
 // list appends places from..to of the list of the next global batch and moves past all of it.
@@ -199,6 +213,15 @@ func (c *Cursor) pad(dst []Ref, n, from, to uint64) []Ref {
 // part appends places from ≤ k < to of the list of the next n positions, all of one epoch: lane by
 // lane.
 func (c *Cursor) part(dst []Ref, n, from, to uint64, padding bool) []Ref {
+	c.expectAll(n, from, to)
+	c.eachLane(n, from, to, func(l int, low, high uint64) {
+		dst = c.lane(l).read(c, dst, low, high, padding)
+	})
+	return dst
+}
+
+// eachLane calls f for the lanes of these places, with the lane indices low ≤ k < high of each.
+func (c *Cursor) eachLane(n, from, to uint64, f func(l int, low, high uint64)) {
 	v := uint64(c.plan.params.Lanes)
 	x, y := c.position, c.position+n
 	begin, end := round{x / v, uint32(x % v)}, round{y / v, uint32(y % v)}
@@ -207,14 +230,13 @@ func (c *Cursor) part(dst []Ref, n, from, to uint64, padding bool) []Ref {
 		low := begin.index(turn)
 		next := place + end.index(turn) - low
 		if next > from && next > place {
-			dst = c.lane(l).read(c, dst, low+max(from, place)-place, low+min(to, next)-place, padding)
+			f(l, low+max(from, place)-place, low+min(to, next)-place)
 			if next >= to {
-				break
+				return
 			}
 		}
 		place = next
 	}
-	return dst
 }
 
 // load makes the order of an epoch the current one.

@@ -217,10 +217,13 @@ func (n *lane) moveTo(c *Cursor, k uint64) {
 func (n *lane) fill(c *Cursor) {
 	n.made = true
 	n.queue = slices.Grow(n.queue[:0], int(n.end-n.start))
+	if c.plan.table.Groups != nil {
+		n.expect(c)
+	}
 	for _, d := range n.draws {
 		s := &n.ring[d.place]
 		if s.body == nil {
-			s.fill(&c.order, n.id, c.body())
+			s.fill(c, n.id, c.body())
 		}
 		place := uint64(d.place) << 32
 		for _, x := range s.body.order[d.from:d.to] {

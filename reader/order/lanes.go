@@ -9,7 +9,8 @@ import (
 // is not safe for concurrent use; Fork makes one for another goroutine.
 type Lanes struct{ c Cursor }
 
-// Lanes returns the lanes of an epoch, below 2^32. The cost is a permutation of its runs.
+// Lanes returns the lanes of an epoch, below 2^32, of a table without Groups. The cost is a
+// permutation of its runs.
 func (p *Plan) Lanes(epoch uint32) *Lanes {
 	l := &Lanes{c: Cursor{plan: p, loaded: true}}
 	l.c.order.load(p, epoch)
@@ -97,7 +98,7 @@ func (p *Plan) ShuffleUnits(units []uint32, lane int, epoch, window uint32) {
 // positions below x lane l has.
 func (p *Plan) ArcIndex(x uint64, l int) uint64 { return p.laneIndex(x, l) }
 
-// HashTable writes what the order depends on of the table of blocks to a hash. The digest of the
+// HashTable writes what the order depends on of the table of blocks to a hash. It has no Groups. The digest of the
 // source stands for its view.
 func (p *Plan) HashTable(h hash.Hash) {
 	buf := make([]byte, 0, 1<<14)

@@ -12,7 +12,8 @@ import (
 // (SPEC.md, "Global batches and ranks"). NextBatch deals a batch to ranks by itself; NextPart is
 // for a caller that knows the places, as a mix does: n is one source's part of a global batch, from
 // and to the rank's part of that. The parameters must have TailWrap. Where the order ends within
-// these places, the error is io.EOF and the cursor has not moved.
+// these places, the error is io.EOF and the cursor has not moved. After an error of Groups.Load
+// every call returns it.
 //
 // In the Batch, Global is n and First is from.
 func (c *Cursor) NextPart(dst []Ref, skip, n, from, to uint64) ([]Ref, Batch, error) {
@@ -32,7 +33,7 @@ func (c *Cursor) NextPart(dst []Ref, skip, n, from, to uint64) ([]Ref, Batch, er
 	dst = c.list(slices.Grow(dst, int(to-from)), n, from, to)
 	b.NextEpoch, b.NextPosition = c.epoch, c.position
 	b.Opened, b.Closed = c.opened, c.closed
-	return dst, b, nil
+	return dst, b, c.failed
 }
 
 // reaches reports whether the order has n more places after skip.

@@ -16,15 +16,17 @@ type Plan struct {
 	numbers numbers
 	total   uint64 // samples of an epoch
 	turn    []uint32
-	blocks  blocks // of all epochs, or where they differ of epoch 0
-	draws   bool   // they differ
+	groups  []uint32 // of a table with Groups: the first of each shard
+	blocks  blocks   // of all epochs, or where they differ of epoch 0
+	draws   bool     // they differ
 }
 
 // runs are the runs with samples, in storage order. A run is known by a small number: with one
-// block to a run that is the block, so the most common plan needs no table.
+// block to a run that is the block, or with one group the group, so the most common plans need no
+// table.
 type runs struct {
 	samples []uint32 // by run
-	first   []uint32 // first block by run; nil when runs are blocks
+	first   []uint32 // first block by run; nil when runs are blocks or groups
 	count   int      // runs with samples
 }
 
@@ -39,7 +41,12 @@ func New(t Table, digest string, p Params) (*Plan, error) {
 		return nil, err
 	}
 	plan := &Plan{params: p, digest: digest, table: t, turn: makeTurn(p.Lanes)}
-	plan.numbers, plan.total = newNumbers(t.Samples)
+	if !t.Fits(p) {
+		return nil, badOption(fmt.Errorf("table: runs of %d blocks do not consist of groups of %d", p.RunBlocks, t.Groups.Grain), "run-blocks")
+	}
+	counts, _ := t.counts()
+	plan.numbers, plan.total = newNumbers(counts)
+	plan.groupShards()
 	if t.View != nil {
 		plan.total = t.View.Samples()
 		plan.draws = !t.View.Fixed() && p.Affinity != AffinityRun // which keeps the draws of epoch 0
@@ -67,15 +74,17 @@ func (p *Plan) Stored() uint64 { return p.numbers.total }
 // Drawn calls f with the number of every sample that an epoch of the view has, in storage order, as
 // often as it has it; without a view with all numbers. The cost is a pass over the table.
 func (p *Plan) Drawn(epoch uint64, f func(number uint64)) {
+	if !p.Viewed() {
+		for number := range p.total {
+			f(number)
+		}
+		return
+	}
 	b := p.blocksOf(uint32(epoch))
 	var first uint64
 	var list []uint32
 	for block, n := range p.table.Samples {
-		if b.chosen == nil {
-			for i := range uint64(n) {
-				f(first + i)
-			}
-		} else if b.samples[block] > 0 {
+		if b.samples[block] > 0 {
 			list = b.chosen.Append(list[:0], uint32(block), first)
 			for _, i := range list {
 				f(first + uint64(i))
@@ -122,7 +131,9 @@ func (p *Plan) CheckSplit(s Split) error {
 // cutRuns makes the runs of blocks with these samples. slack is by how much the samples of a block
 // may grow in another epoch.
 func cutRuns(t *Table, samples []uint32, slack uint64, e uint32) (runs, error) {
-	if e == 1 {
+	_, grain := t.counts()
+	per := int(e) / grain // groups, or blocks, of a run
+	if int(e) == grain {
 		r := runs{samples: samples}
 		for _, n := range samples {
 			if n > 0 {
@@ -132,41 +143,34 @@ func cutRuns(t *Table, samples []uint32, slack uint64, e uint32) (runs, error) {
 		return r, nil
 	}
 	var r runs
-	for i := range t.ShardFirst {
-		end := t.shardEnd(i)
-		for first := t.ShardFirst[i]; first < end; {
-			stop := end
+	for i, first := range t.ShardFirst {
+		own := samples[:t.groupsOf(i)]
+		samples = samples[len(own):]
+		for len(own) > 0 {
+			n := len(own)
 			if e != 0 {
-				stop = min(end, first+int(e))
+				n = min(n, per)
 			}
 			var sum uint64
-			for _, n := range samples[first:stop] {
+			for _, n := range own[:n] {
 				sum += uint64(n)
 			}
-			if sum+slack*uint64(stop-first) > math.MaxUint32 { // BOUNDED draws below 2^32
+			if sum+slack*uint64(n) > math.MaxUint32 { // BOUNDED draws below 2^32
 				return runs{}, badOption(fmt.Errorf("table: %d samples in the run of blocks %d to %d, at most %d: give runs of fewer blocks",
-					sum, first, stop-1, uint32(math.MaxUint32)), "run-blocks")
+					sum, first, min(first+n*grain, t.shardEnd(i))-1, uint32(math.MaxUint32)), "run-blocks")
 			}
 			if sum > 0 {
 				r.first = append(r.first, uint32(first))
 				r.samples = append(r.samples, uint32(sum))
 			}
-			first = stop
+			first, own = first+n*grain, own[n:]
 		}
 	}
 	r.count = len(r.samples)
 	if r.first == nil {
-		r.first = []uint32{} // nil would mean that runs are blocks
+		r.first = []uint32{} // nil would mean that runs are blocks or groups
 	}
 	return r, nil
-}
-
-// firstBlock is the first block of a run.
-func (r *runs) firstBlock(run uint32) uint32 {
-	if r.first == nil {
-		return run
-	}
-	return r.first[run]
 }
 
 // appendAll appends the number of every run with samples, in storage order.

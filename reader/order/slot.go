@@ -45,7 +45,8 @@ type part struct {
 }
 
 // fill makes b the body of slot s of lane l.
-func (s *slot) fill(o *epochOrder, l int, b *body) {
+func (s *slot) fill(c *Cursor, l int, b *body) {
+	o := &c.order
 	p := o.plan
 	a := &o.arcs[l]
 	at := a.first + int(s.q)
@@ -55,8 +56,9 @@ func (s *slot) fill(o *epochOrder, l int, b *body) {
 		skip = a.skip
 	}
 	s.body = b
-	s.locate(o.blocks, o.blocks.runs.firstBlock(run), skip)
-	s.number = p.numbers.first(s.block) + uint64(s.index)
+	of := p.partOf(c, o.blocks, run)
+	s.locate(&of, skip)
+	s.number = of.number(p, s.block) + uint64(s.index)
 	if o.blocks.chosen != nil {
 		s.mapped = true
 		b.choose(o, s.block, s.index, s.samples)
@@ -74,24 +76,24 @@ func (s *slot) fill(o *epochOrder, l int, b *body) {
 }
 
 // locate finds the blocks of the samples of the slot: those that follow the first skip samples of
-// the run at block first.
-func (s *slot) locate(p *blocks, first, skip uint32) {
-	block := first
-	for p.samples[block] <= skip {
-		skip -= p.samples[block]
+// the run.
+func (s *slot) locate(of *stretch, skip uint32) {
+	block := of.first
+	for of.at(block) <= skip {
+		skip -= of.at(block)
 		block++
 	}
 	s.block, s.index, s.body.last = block, skip, block
-	if s.mapped = s.samples > p.samples[block]-skip; s.mapped {
-		s.body.last = s.body.blocks.fill(p, block, skip, s.samples)
+	if s.mapped = s.samples > of.at(block)-skip; s.mapped {
+		s.body.last = s.body.blocks.fill(of, block, skip, s.samples)
 	}
 }
 
 // fill maps the n samples from index skip of a block on, and returns the block of the last.
-func (m *blockMap) fill(p *blocks, block, skip, n uint32) uint32 {
+func (m *blockMap) fill(of *stretch, block, skip, n uint32) uint32 {
 	m.parts = m.parts[:0]
 	for begin := -skip; ; block++ {
-		samples := p.samples[block]
+		samples := of.at(block)
 		if samples == 0 {
 			continue
 		}

@@ -107,7 +107,7 @@ func exampleLane(w io.Writer, c *Cursor, l int) []uint64 {
 	for q := range a.count {
 		s := slot{q: uint32(q), samples: o.size(a, a.first+q)}
 		b := new(body)
-		s.fill(o, l, b)
+		s.fill(c, l, b)
 		var plain, mixed []uint64
 		for u := range uint64(s.samples) {
 			x := s.number + uint64(b.order[u])

@@ -1,6 +1,7 @@
 package order
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -12,6 +13,8 @@ import (
 type Table struct {
 	// Samples is the number of samples of each block; 0 is allowed. Fewer than 2^32 blocks.
 	Samples []uint32
+	// Groups, when not nil, stands for Samples, which are nil: of a table too large to hold them.
+	Groups *Groups
 	// ShardFirst is the first block of each shard, ascending from 0. A shard ends where the next
 	// begins, the last one with the last block; shards without blocks are allowed.
 	ShardFirst []int
@@ -24,6 +27,45 @@ type Table struct {
 	View View
 }
 
+// Groups are the samples of groups of blocks. The order is the same as with the samples of every
+// block, but runs must consist of whole groups, see Table.Fits, there can be no view, and Lanes
+// cannot be read.
+type Groups struct {
+	// Blocks is the number of blocks of the table. Grain is how many of them a group has; the last
+	// group of a shard may have fewer.
+	Blocks int
+	Grain  uint32
+	// Samples is the number of samples of each group, in storage order.
+	Samples []uint32
+	// Load returns the number of samples of each block of a shard, which add up to those of its
+	// groups. A Cursor calls it when it comes to a run of the shard; if it fails, so does the cursor.
+	Load func(ctx context.Context, shard int) ([]uint32, error)
+	// Expect, when not nil, is called some time before Load. It must return at once.
+	Expect func(ctx context.Context, shard int)
+}
+
+// Fits reports whether a plan with these parameters can be made of the table: with Groups, only if
+// a run consists of whole groups.
+func (t *Table) Fits(p Params) bool {
+	return t.Groups == nil || t.View == nil && p.RunBlocks%max(t.Groups.Grain, 1) == 0
+}
+
+// blocks is the number of blocks.
+func (t *Table) blocks() int {
+	if t.Groups != nil {
+		return t.Groups.Blocks
+	}
+	return len(t.Samples)
+}
+
+// counts is the number of samples of each block, or of each group of so many.
+func (t *Table) counts() (samples []uint32, grain int) {
+	if t.Groups != nil {
+		return t.Groups.Samples, int(t.Groups.Grain)
+	}
+	return t.Samples, 1
+}
+
 // markEvery is the distance of stored prefix sums: a lookup adds up at most 63 neighbours (four
 // cache lines), and 3e6 blocks cost 375 KB instead of 24 MB.
 const (
@@ -32,12 +74,12 @@ const (
 )
 
 func (t *Table) validate() error {
-	if uint64(len(t.Samples)) > math.MaxUint32 {
-		return fmt.Errorf("table: %d blocks, at most %d: pack with larger blocks", len(t.Samples),
-			uint32(math.MaxUint32))
+	blocks := t.blocks()
+	if uint64(blocks) > math.MaxUint32 {
+		return fmt.Errorf("table: %d blocks, at most %d: pack with larger blocks", blocks, uint32(math.MaxUint32))
 	}
 	if len(t.ShardFirst) == 0 {
-		if len(t.Samples) == 0 {
+		if blocks == 0 {
 			return nil
 		}
 		return errors.New("table: blocks but no shards")
@@ -46,11 +88,26 @@ func (t *Table) validate() error {
 		return fmt.Errorf("table: the first shard begins at block %d, not 0", t.ShardFirst[0])
 	}
 	for i, first := range t.ShardFirst {
-		if first > len(t.Samples) || i > 0 && first < t.ShardFirst[i-1] {
+		if first > blocks || i > 0 && first < t.ShardFirst[i-1] {
 			return fmt.Errorf("table: shard %d begins at block %d, out of order", i, first)
 		}
 	}
+	if g := t.Groups; g != nil {
+		n := 0
+		for i := range t.ShardFirst {
+			n += t.groupsOf(i)
+		}
+		if g.Grain == 0 || n != len(g.Samples) || t.Samples != nil || t.View != nil {
+			return fmt.Errorf("table: %d groups of %d blocks, want %d, and neither samples of blocks nor a view", len(g.Samples), g.Grain, n)
+		}
+	}
 	return nil
+}
+
+// groupsOf is the number of groups of shard i.
+func (t *Table) groupsOf(i int) int {
+	_, grain := t.counts()
+	return (t.shardEnd(i) - t.ShardFirst[i] + grain - 1) / max(grain, 1)
 }
 
 // shardEnd is one past the last block of shard i.
@@ -58,10 +115,10 @@ func (t *Table) shardEnd(i int) int {
 	if i+1 < len(t.ShardFirst) {
 		return t.ShardFirst[i+1]
 	}
-	return len(t.Samples)
+	return t.blocks()
 }
 
-// numbers finds the number of the first sample of a block.
+// numbers finds the number of the first sample of a block, or of a group.
 type numbers struct {
 	samples []uint32
 	marks   []uint64 // samples before block 64·i

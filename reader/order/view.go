@@ -45,7 +45,7 @@ func (p *Plan) blocksOf(epoch uint32) *blocks {
 
 // cutBlocks makes the blocks of an epoch.
 func cutBlocks(t *Table, p *Params, epoch uint32) (b blocks, err error) {
-	b.samples = t.Samples
+	b.samples, _ = t.counts()
 	slack := uint64(0) // by which the samples of a block may grow in another epoch
 	if t.View != nil {
 		if epoch == 0 {

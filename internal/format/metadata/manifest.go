@@ -244,7 +244,7 @@ var tablesSections = map[string]bool{
 	typeTailLen: true, typeShardSmp: true, typeShardBlk: true, typeShardRows: true, typeHashes: true,
 	typeKeyRange: true, typeForeign: true,
 	typeSidecars: true, typeIndexHash: true, typeRemoved: true, typePurged: true, typeBase: true,
-	section.KindLayout: true, section.KindKeyNumbers: true,
+	section.KindLayout: true, section.KindKeyNumbers: true, typeGroups: true,
 	typeStored: true, typeDecoded: true, typeSamples: true, typeCRC: true, typeCodec: true,
 }
 
@@ -278,6 +278,7 @@ func EncodeTables(m *Manifest) (tables []byte, name, digest format.Hash, err err
 	}
 	var partCols [6][]uint64
 	var body []section.Raw
+	var ends []int
 	for part, from := uint32(0), 0; from < len(m.Shards); part++ {
 		to, rows := from, 0
 		for to < len(m.Shards) && (to == from || rows+len(m.Shards[to].Rows) <= PartRows) {
@@ -291,9 +292,10 @@ func EncodeTables(m *Manifest) (tables []byte, name, digest format.Hash, err err
 		for i, v := range []uint64{p.Shards, p.Rows, p.Blocks, p.Samples, p.Bytes, p.Decoded} {
 			partCols[i] = append(partCols[i], v)
 		}
-		body = append(body, secs...)
+		body, ends = append(body, secs...), append(ends, to)
 		from = to
 	}
+	body = append(groupSections(m.Shards, ends), body...)
 	parts := section.Raw{Kind: typeParts, Critical: true, Raw: appendUint32(nil, uint32(len(partCols[0])))}
 	for _, col := range partCols {
 		parts.Raw = section.AppendPlanes(parts.Raw, col, &parts.Cuts)

@@ -40,7 +40,8 @@ type Tables struct {
 	// PayloadBytes is the sum over Fields.
 	PayloadBytes uint64
 
-	object tablesObject
+	object  tablesObject
+	grouped bool
 }
 
 // tablesObject is the object that tables are read from.
@@ -79,7 +80,8 @@ func (t *Tables) open() error {
 		return damage.Errorf("directory of %d sections in %d bytes", n, t.object.size)
 	}
 	if section.DirectoryLen(n) > len(front) {
-		front = make([]byte, section.DirectoryLen(n))
+		// The totals follow the directory: a part has some 20 bytes of them, and 18 sections or more.
+		front = make([]byte, min(int64(section.DirectoryLen(n)+2*n+firstRead), t.object.size))
 		if err := t.object.read(front, 0); err != nil {
 			return err
 		}
@@ -102,7 +104,9 @@ func (t *Tables) open() error {
 		}
 		return t.load(s)
 	}
-	return t.decodeTotals(get)
+	err = t.decodeTotals(get)
+	t.grouped = t.findGroups()
+	return err
 }
 
 func (t *Tables) decodeTotals(get func(kind string) ([]byte, error)) error {
@@ -478,7 +482,7 @@ func (t *Tables) Load() (*Manifest, error) {
 	if d := m.digest(); d != t.Digest {
 		return nil, damage.Errorf("the shards' digest is %v, section %s says %v", d, typeHead, t.Digest)
 	}
-	return m, nil
+	return m, t.checkGroups(m.Shards)
 }
 
 // Summary returns the manifest.json that publishes these tables under that name.

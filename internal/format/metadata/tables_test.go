@@ -174,8 +174,8 @@ func checkTotals(t *testing.T, tables *Tables, m *Manifest) {
 	}
 }
 
-// TestTablesReads: opening takes one range, a part two more, whatever the number of shards; a
-// failing read is reported.
+// TestTablesReads: opening takes one range, the groups of all parts one, a part two more, whatever
+// the number of shards; a failing read is reported.
 func TestTablesReads(t *testing.T) {
 	raw := encodeTables(t, testManifest(PartRows, 0, PartRows, PartRows))
 	reads := 0
@@ -191,10 +191,10 @@ func TestTablesReads(t *testing.T) {
 	if err != nil || reads != 1 || len(tables.Parts) != 3 {
 		t.Fatalf("%d reads, %d parts, %v", reads, len(tables.Parts), err)
 	}
-	if _, err := tables.Load(); err != nil || reads != 1+2*3 {
+	if _, err := tables.Load(); err != nil || reads != 1+1+2*3 {
 		t.Fatalf("%d reads, %v", reads, err)
 	}
-	for fail = range 7 {
+	for fail = range 8 {
 		reads = 0
 		tables, err := OpenTables(read, int64(len(raw)))
 		if err == nil {

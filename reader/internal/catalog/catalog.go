@@ -49,8 +49,12 @@ type Catalog struct {
 	infos   cache[int, *Part]
 	rows    cache[int, []format.Row]
 	indexes cache[int, *metadata.ShardIndex]
-	order   cache[struct{}, order.Table]
-	anew    atomic.Int32 // reads of the tables that go past what the store has kept
+	own     cache[int, []format.Row] // by shard, unless fits
+	fits    bool                     // the cache has room for all rows
+	order   cache[struct{}, *groups]
+	blocks  cache[struct{}, order.Table] // of a data set whose groups have several
+	soon    chan struct{}                // a turn for each shard that is loaded before it is wanted
+	anew    atomic.Int32                 // reads of the tables that go past what the store has kept
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -73,7 +77,8 @@ func OpenDamaged(ctx context.Context, source *fetch.Source, tables string, limit
 
 func open(ctx context.Context, source *fetch.Source, tables string, limit int64, hashed bool) (*Catalog, error) {
 	c := &Catalog{Source: source}
-	c.infos.limit, c.rows.limit, c.indexes.limit = limit, limit, limit
+	c.infos.limit, c.rows.limit, c.own.limit, c.indexes.limit = limit, limit, limit, limit
+	c.soon = make(chan struct{}, max(source.Requests(), 1))
 	// Loads in the background outlive the call that asks for them, not the catalog.
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	err := source.Twice(ctx, fetch.Key{Name: format.ManifestName}, func(anew bool) error {
@@ -129,6 +134,11 @@ func (c *Catalog) open(ctx context.Context, tables string, hashed, anew bool) er
 	if c.Tables, err = metadata.OpenTables(read, info.Size); err != nil {
 		return c.inTables(err)
 	}
+	rows := uint64(0)
+	for i := range c.Tables.Parts {
+		rows += c.Tables.Parts[i].Rows
+	}
+	c.fits = len(c.Tables.Parts) < 2 || rowsCost(int(rows)) <= c.rows.limit
 	if hashed {
 		err = c.checkName(read)
 	} else if c.Stated != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sort"
+	"strings"
 	"unsafe"
 
 	"github.com/shardtool/shardtool/format"
@@ -78,9 +80,33 @@ func (c *Catalog) rowsOf(ctx context.Context, part int, info *Part) ([]format.Ro
 	return c.rows.get(ctx, part, func(ctx context.Context) ([]format.Row, int64, error) {
 		rows, err := loadInBackground(ctx, c,
 			func() ([]format.Row, error) { return c.Tables.LoadRows(part, info.Shards) })
-		return rows, int64(len(rows)) * int64(unsafe.Sizeof(format.Row{})), err
+		return rows, rowsCost(len(rows)), err
 	})
 }
+
+// rowsIn returns the rows of a shard. Where the rows of all parts do not fit into the cache, a
+// shuffled order comes to another part for every run: the rows of its shards are then kept apart,
+// and do not keep those of the part.
+func (c *Catalog) rowsIn(ctx context.Context, number, part, at int, info *Part) ([]format.Row, error) {
+	from, to := info.firstRow[at], info.firstRow[at+1]
+	of := func(ctx context.Context) ([]format.Row, error) {
+		rows, err := c.rowsOf(ctx, part, info)
+		if err != nil {
+			return nil, err
+		}
+		return rows[from:to:to], nil
+	}
+	if c.fits {
+		return of(ctx)
+	}
+	return c.own.get(ctx, number, func(ctx context.Context) ([]format.Row, int64, error) {
+		rows, err := of(ctx)
+		return slices.Clone(rows), rowsCost(to - from), err
+	})
+}
+
+// rowsCost is the memory of that many rows.
+func rowsCost(n int) int64 { return int64(n) * int64(unsafe.Sizeof(format.Row{})) }
 
 // Find returns the part of a shard, and the shard's place in it.
 func (c *Catalog) Find(ctx context.Context, number int) (part, at int, info *Part, err error) {
@@ -99,13 +125,16 @@ func (c *Catalog) Shard(ctx context.Context, number int) (*fetch.Shard, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.rowsOf(ctx, part, info)
+	rows, err := c.rowsIn(ctx, number, part, at, info)
 	if err != nil {
 		return nil, err
 	}
-	from, to := info.firstRow[at], info.firstRow[at+1]
-	s := &fetch.Shard{ShardInfo: &info.Shards[at], Object: fetch.Object{Source: c.Source}, Number: number,
-		First: info.FirstSample[at], Rows: rows[from:to:to], Headers: int(c.Headers())}
+	of := info.Shards[at]
+	if !c.fits { // a copy does not keep what the part has of its other shards
+		of.Name, of.FirstKey, of.LastKey = strings.Clone(of.Name), strings.Clone(of.FirstKey), strings.Clone(of.LastKey)
+	}
+	s := &fetch.Shard{ShardInfo: &of, Object: fetch.Object{Source: c.Source}, Number: number,
+		First: info.FirstSample[at], Rows: rows, Headers: int(c.Headers())}
 	s.Removed = metadata.Within(c.Tables.Removed, s.First, s.First+s.Samples)
 	c.Source.Identify(s)
 	return s, nil
