@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"testing"
 	"time"
@@ -20,7 +21,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// All goroutines, those that wait at the same place together: the end of a log has room for that.
+	guard := time.AfterFunc(20*time.Minute, func() {
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		panic("a test hangs")
+	})
 	code := m.Run()
+	guard.Stop()
 	for _, dir := range benchDirs {
 		os.RemoveAll(dir)
 	}

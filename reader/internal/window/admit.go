@@ -223,14 +223,10 @@ func (w *Window) Release(u *Use) bool {
 	return true
 }
 
-// Drop is Release for a batch that nobody gets, and that nobody assembles any more. Pieces that
-// workers are still filling stay. pieces are those that the batch sees of the Use.
+// Drop is Release for a batch that nobody gets, and that nobody assembles any more. pieces are those
+// that the batch sees of the Use.
 func (w *Window) Drop(u *Use, pieces []*Piece) {
 	w.mu.Lock()
-	for _, p := range pieces {
-		p.spare = p.spare || p.here && !p.Landed()
-		w.spares = w.spares || p.spare
-	}
 	if u.Copied && w.pieces != nil { // the pieces that were not gathered are still pinned
 		for _, p := range pieces[u.gathered:] {
 			p.pins--
@@ -270,7 +266,7 @@ func (w *Window) evict() bool {
 		return true
 	}
 	for i := len(w.resident) - 1; i >= 0; i-- {
-		if p := w.resident[i]; p.pins == 0 && p.Held == nil && (!p.spare || p.Landed()) {
+		if p := w.resident[i]; p.pins == 0 && p.Held == nil && p.Landed() {
 			if p.open > 0 { // else it is only kept
 				w.evicted += uint64(p.Blocks)
 				p.SetEvicted(true)
@@ -283,9 +279,16 @@ func (w *Window) evict() bool {
 	return false
 }
 
-// letGo forgets a piece that nothing will draw from any more, unless it is kept in memory.
+// letGo forgets a piece that nothing will draw from any more, unless it is kept in memory. One that
+// was asked for and has not landed is spare until then: its worker writes to it.
 func (w *Window) letGo(p *Piece) {
-	if p.pins > 0 || p.open > 0 || p.here && (w.Keep && !w.ended || p.spare) {
+	if p.pins > 0 || p.open > 0 {
+		return
+	}
+	if p.here && !p.Landed() {
+		p.spare, w.spares = true, true
+	}
+	if p.here && (w.Keep && !w.ended || p.spare) {
 		return
 	}
 	if p.here {

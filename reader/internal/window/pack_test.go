@@ -96,6 +96,7 @@ func TestPackedMemory(t *testing.T) {
 		if got := w.pool.Lent(); got < int64(blocks*kept) || got > most {
 			t.Errorf("%s: %d bytes are held for %d", name, got, blocks*kept)
 		}
+		p.Land()
 		u.Closed = append(u.Closed, slot)
 		w.Release(u)
 		if w.pool.Lent() != 0 {

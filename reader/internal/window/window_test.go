@@ -128,6 +128,7 @@ func TestShared(t *testing.T) {
 		if w.Admit(u, u.Pieces[i], i, true) != Admitted {
 			t.Fatal("there is no room")
 		}
+		u.Pieces[i].Land()
 	}
 	pieces := u.Pieces
 	if pieces[0].BroughtBy != 1 || pieces[1].BroughtBy != 2 {
@@ -166,6 +167,7 @@ func TestCopies(t *testing.T) {
 		if buf := w.Copy(u, 1000); cap(buf) < 1000 {
 			t.Fatalf("a copy of %d bytes", cap(buf))
 		}
+		p.Land()
 		w.Gathered(u, p)
 	}
 	if _, most := w.Stats(); most > 3*size+5*4096 {
@@ -290,5 +292,39 @@ func TestTurn(t *testing.T) {
 	w.Release(next)
 	if pieces[1].here {
 		t.Error("a piece stays though its slot was closed")
+	}
+}
+
+// TestTurnTwice: an order that is dropped in its turn opened a slot of a piece that a worker still
+// fills, drew nothing from it and closed it. The piece stays until it has landed, also where the
+// consumer waits for room.
+func TestTurnTwice(t *testing.T) {
+	const size = 4096
+	w := New(size, new(account.Clock))
+	u, s := batch(w, 1, 0, 1, size)
+	p := u.Pieces[0]
+	if w.Admit(u, p, 0, true) != Admitted {
+		t.Fatal("there is no room")
+	}
+	w.Drop(u, slices.Clone(u.Pieces))
+	w.Turn(false)
+	w.CloseSlot(s)
+	again := w.OpenSlot()
+	if w.Open(again, ID{}, nil) != p {
+		t.Fatal("the piece is not found")
+	}
+	w.Urgent(true)
+	next, _ := batch(w, 2, 1, 1, size)
+	for _, opened := range []bool{true, false} {
+		if !opened {
+			w.CloseSlot(again)
+		}
+		if w.evict() || !p.here || p.Table == nil || w.pieces[ID{}] != p {
+			t.Fatalf("a piece that a worker fills is gone; its slot is open: %v", opened)
+		}
+	}
+	p.Land()
+	if got := w.Admit(next, next.Pieces[0], 0, true); got != Admitted || p.here || w.pool.Lent() != size {
+		t.Errorf("the piece keeps its room after it landed: %d, %d bytes", got, w.pool.Lent())
 	}
 }
