@@ -61,6 +61,9 @@ type Traits struct {
 	// The error of one that a lock or a missing right protects wraps ErrKept. It is nil where
 	// ListVersions is.
 	DeleteVersion func(ctx context.Context, name, id string) error
+	// DeleteVersions does so for several by few requests, and reports which are gone. DeleteVersion
+	// says why another one is not. It is nil where the store has no such requests.
+	DeleteVersions func(ctx context.Context, some []Version) (gone []bool, err error)
 
 	// ListAll is List for every name that the store has, also for those that no method accepts: see
 	// CheckName. It leaves out the store's own files only. The Size of a name that is no object, such

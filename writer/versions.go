@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/format/names"
@@ -35,9 +37,23 @@ const deletedAtOnce = 16
 // refused to delete, such as locked ones. What tables and the manifests of parts lead to stays where
 // they do, so that no generation is incomplete. Sidecars are deleted last, and not those of archives
 // that stay: without its sidecar nothing shows that a Writer put an archive, so that no later prune
-// or purge would delete it. before, if not nil, is called before each few are deleted; it returns
-// those that do not stay after all.
+// or purge would delete it. What was refused is tried once more, because a lock may have ended since
+// then. before, if not nil, is called before each few are deleted; it returns those that do not stay
+// after all.
 func deleteAll(ctx context.Context, store objstore.Store, all []string,
+	before func(some []string) ([]string, error)) (refused []KeptVersion, err error) {
+	refused, err = deleteOnce(ctx, store, all, before)
+	if err != nil || len(refused) == 0 {
+		return refused, err
+	}
+	again := make([]string, len(refused))
+	for i := range refused {
+		again[i] = refused[i].Name
+	}
+	return deleteOnce(ctx, store, again, before)
+}
+
+func deleteOnce(ctx context.Context, store objstore.Store, all []string,
 	before func(some []string) ([]string, error)) (refused []KeptVersion, err error) {
 	atOnce := 1
 	if objstore.TraitsOf(store).Remote() {
@@ -155,6 +171,10 @@ func within(store, layer objstore.Store) string {
 func (k *versions) remain() bool { return k.unknown || len(k.left) > 0 }
 
 // find lists the versions of a store. prefix is put before the names in the report.
+//
+// What a store refused to delete is tried again, because its lock may have ended. What it lists
+// after its deletion, because it lets deletions be undone, is not deleted. The last list is made
+// after the last deletion, so what is left is what it has.
 func (k *versions) find(ctx context.Context, store objstore.Store, prefix string) error {
 	traits := objstore.TraitsOf(store)
 	if traits.ListVersions == nil && k.drop && traits.Versions {
@@ -165,46 +185,20 @@ func (k *versions) find(ctx context.Context, store objstore.Store, prefix string
 		k.unknown = k.unknown || traits.Versions
 		return nil
 	}
-	gone := len(k.deleted)
-	var of []objstore.Version // of one name
-	settle := func(v objstore.Version) (err error) {
-		if len(of) > 0 && of[0].Name != v.Name {
-			err = k.settle(ctx, traits, of, prefix)
-			of = of[:0]
+	pass := attempt{versions: k, traits: traits, prefix: prefix, refused: map[[2]string]bool{}}
+	for {
+		pass.deleted, pass.left = nil, nil
+		if err := pass.run(ctx); err != nil {
+			return err
 		}
-		of = append(of, v)
-		return err
-	}
-	err := k.list(ctx, traits, settle)
-	if err == nil {
-		err = k.settle(ctx, traits, of, prefix)
-	}
-	if err != nil || k.dry || len(k.deleted) == gone {
-		return err
-	}
-	// What is listed after its deletion, because the store lets deletions be undone, is not deleted.
-	id := func(v KeptVersion) [2]string { return [2]string{v.Name, v.ID} }
-	known, there := map[[2]string]bool{}, map[[2]string]bool{}
-	for _, v := range k.left {
-		known[id(v)] = true
-	}
-	err = k.list(ctx, traits, func(v objstore.Version) error {
-		kept := KeptVersion{Name: prefix + v.Name, ID: v.ID, Bytes: v.Size, Error: stays(v)}
-		if v.Current || v.Mark {
+		k.deleted = slices.DeleteFunc(k.deleted, func(v KeptVersion) bool { return pass.lists(v) })
+		k.deleted = append(k.deleted, pass.deleted...)
+		if k.dry || len(pass.deleted) == 0 && (pass.again || len(pass.refused) == 0) {
+			k.left = append(k.left, pass.left...)
 			return nil
 		}
-		there[id(kept)] = true
-		if known[id(kept)] {
-			return nil
-		}
-		if kept.Error == "" {
-			kept.Error = "the store lists it after its deletion: run the command again"
-		}
-		k.left = append(k.left, kept)
-		return nil
-	})
-	k.deleted = slices.DeleteFunc(k.deleted, func(v KeptVersion) bool { return there[id(v)] })
-	return err
+		pass.again = true
+	}
 }
 
 // list calls each for the versions of replaceable names.
@@ -245,45 +239,151 @@ func replaceable(name string) bool {
 	return names.LikeOurs(name) || objstore.IsProbe(name) || objstore.IsPart(name)
 }
 
-// settle deletes the versions of one name but a current one. The mark of the deletion goes last,
-// and stays where a version stays, which would else be current.
-func (k *versions) settle(ctx context.Context, traits objstore.Traits, of []objstore.Version, prefix string) error {
-	left := 0
-	var marks []objstore.Version
-	for _, v := range of {
-		switch {
-		case v.Mark:
-			marks = append(marks, v)
-			continue
-		case v.Current:
-			continue
-		}
-		kept := KeptVersion{Name: prefix + v.Name, ID: v.ID, Bytes: v.Size}
-		if kept.Error = stays(v); !k.drop || kept.Error != "" {
-			k.left = append(k.left, kept)
-			continue
-		}
-		if !k.dry {
-			err := traits.DeleteVersion(ctx, v.Name, v.ID)
-			if errors.Is(err, objstore.ErrKept) {
-				kept.Error = err.Error()
-				k.left = append(k.left, kept)
-				left++
-				continue
+// attempt is a pass over the versions of a store.
+type attempt struct {
+	*versions
+	traits        objstore.Traits
+	prefix        string
+	again         bool               // not the first one: it tries those alone that were refused
+	refused       map[[2]string]bool // by name and version
+	deleted, left []KeptVersion      // by this pass, and after it
+	names         []named
+	due           int // versions of names that are to be deleted
+}
+
+// named is the versions of a name that are to be deleted. The mark of its deletion goes last, and
+// stays where a version stays, which would else be current.
+type named struct {
+	name       string
+	due, marks []objstore.Version
+	stays      bool
+}
+
+// deletedTogether is about how many versions are deleted by a request.
+const deletedTogether = 1000
+
+func (a *attempt) id(v *objstore.Version) [2]string { return [2]string{a.prefix + v.Name, v.ID} }
+
+// lists reports whether a version is left after the pass.
+func (a *attempt) lists(v KeptVersion) bool {
+	return slices.ContainsFunc(a.left, func(l KeptVersion) bool { return l.Name == v.Name && l.ID == v.ID })
+}
+
+// run lists the versions and deletes those that may be.
+func (a *attempt) run(ctx context.Context) error {
+	err := a.list(ctx, a.traits, func(v objstore.Version) (err error) {
+		if len(a.names) == 0 || a.names[len(a.names)-1].name != v.Name {
+			if a.due >= deletedTogether {
+				err = a.delete(ctx)
 			}
-			if err != nil {
-				return err
-			}
+			a.names = append(a.names, named{name: v.Name})
 		}
-		k.deleted = append(k.deleted, kept)
+		a.add(&a.names[len(a.names)-1], v)
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	if !k.drop || k.dry || left > 0 {
+	return a.delete(ctx)
+}
+
+// add adds a version to those of its name.
+func (a *attempt) add(to *named, v objstore.Version) {
+	switch {
+	case v.Mark:
+		to.marks = append(to.marks, v)
+		return
+	case v.Current:
+		return
+	}
+	why := stays(v)
+	if why == "" && a.again && !a.refused[a.id(&v)] {
+		why = "the store lists it after its deletion: run the command again"
+	}
+	switch {
+	case why != "" || !a.drop:
+		a.keep(to, &v, why)
+	case a.dry:
+		a.deleted = append(a.deleted, a.kept(&v, ""))
+	default:
+		to.due = append(to.due, v)
+		a.due++
+	}
+}
+
+func (a *attempt) kept(v *objstore.Version, why string) KeptVersion {
+	return KeptVersion{Name: a.prefix + v.Name, ID: v.ID, Bytes: v.Size, Error: why}
+}
+
+// keep notes that a version stays.
+func (a *attempt) keep(of *named, v *objstore.Version, why string) {
+	a.left = append(a.left, a.kept(v, why))
+	of.stays = true
+}
+
+// delete deletes what is due, and then the marks of names of which nothing stays.
+func (a *attempt) delete(ctx context.Context) error {
+	names := a.names
+	a.names, a.due = nil, 0
+	if !a.drop || a.dry {
 		return nil
 	}
-	for _, m := range marks {
-		if err := traits.DeleteVersion(ctx, m.Name, m.ID); err != nil && !errors.Is(err, objstore.ErrKept) {
+	var due, marks []objstore.Version
+	for i := range names {
+		due = append(due, names[i].due...)
+	}
+	errs := deleteVersions(ctx, a.traits, due)
+	for i := range names {
+		of := &names[i]
+		for k := range of.due {
+			v, err := &of.due[k], errs[k]
+			switch {
+			case errors.Is(err, objstore.ErrKept):
+				a.refused[a.id(v)] = true
+				a.keep(of, v, err.Error())
+			case err != nil:
+				return err
+			default:
+				delete(a.refused, a.id(v))
+				a.deleted = append(a.deleted, a.kept(v, ""))
+			}
+		}
+		if errs = errs[len(of.due):]; !of.stays {
+			marks = append(marks, of.marks...)
+		}
+	}
+	for _, err := range deleteVersions(ctx, a.traits, marks) {
+		if err != nil && !errors.Is(err, objstore.ErrKept) {
 			return err
 		}
 	}
 	return nil
+}
+
+// deleteVersions deletes versions, and returns an error for each that is not gone.
+func deleteVersions(ctx context.Context, traits objstore.Traits, all []objstore.Version) []error {
+	errs, done := make([]error, len(all)), make([]bool, len(all))
+	if traits.DeleteVersions != nil && len(all) > 1 {
+		var err error
+		if done, err = traits.DeleteVersions(ctx, all); err != nil {
+			for i := range errs {
+				if !done[i] {
+					errs[i] = err
+				}
+			}
+			return errs
+		}
+	}
+	var g errgroup.Group
+	g.SetLimit(deletedAtOnce)
+	for i := range all {
+		if !done[i] {
+			g.Go(func() error {
+				errs[i] = traits.DeleteVersion(ctx, all[i].Name, all[i].ID)
+				return nil
+			})
+		}
+	}
+	_ = g.Wait() // errors are in errs
+	return errs
 }

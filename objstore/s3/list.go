@@ -69,7 +69,7 @@ func (s *store) Traits() objstore.Traits {
 	}
 	traits.CheckWrites = s.checkWrites
 	if traits.Versions = !s.directory; traits.Versions {
-		traits.ListVersions, traits.DeleteVersion = s.listVersions, s.deleteVersion
+		traits.ListVersions, traits.DeleteVersion, traits.DeleteVersions = s.listVersions, s.deleteVersion, s.deleteVersions
 	}
 	return traits
 }

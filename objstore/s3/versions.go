@@ -100,3 +100,45 @@ func (s *store) deleteVersion(ctx context.Context, name, id string) error {
 	}
 	return s.Fail("delete version "+id+" of", name, err)
 }
+
+// mostDeleted is how many versions a request may delete.
+const mostDeleted = 1000
+
+// deleteVersions implements objstore.Traits.DeleteVersions. A server that refuses the request, as
+// some do that want another checksum of it, has deleted none.
+func (s *store) deleteVersions(ctx context.Context, some []objstore.Version) (gone []bool, err error) {
+	gone = make([]bool, len(some))
+	for first := 0; first < len(some); first += mostDeleted {
+		last := min(first+mostDeleted, len(some))
+		in := &s3.DeleteObjectsInput{Bucket: &s.Bucket.Bucket, Delete: &types.Delete{}}
+		at := map[[2]string]int{}
+		for i := first; i < last; i++ {
+			key, err := s.Key(ctx, some[i].Name)
+			if err != nil {
+				return gone, s.Fail("delete versions of", some[i].Name, err)
+			}
+			at[[2]string{key, some[i].ID}] = i
+			in.Delete.Objects = append(in.Delete.Objects, types.ObjectIdentifier{Key: &key, VersionId: &some[i].ID})
+		}
+		var out *s3.DeleteObjectsOutput
+		refused := false
+		err := s.Reader.Do(ctx, func(ctx context.Context) (err error) {
+			out, err = s.client.DeleteObjects(ctx, in)
+			_, refused = s.answerOf(err)
+			return s.explain("delete version", err)
+		})
+		if refused && ctx.Err() == nil {
+			return gone, nil
+		}
+		if err != nil {
+			return gone, s.Fail("delete versions of", some[first].Name, err)
+		}
+		for i := range out.Deleted {
+			d := &out.Deleted[i]
+			if i, ok := at[[2]string{aws.ToString(d.Key), aws.ToString(d.VersionId)}]; ok {
+				gone[i] = true
+			}
+		}
+	}
+	return gone, nil
+}

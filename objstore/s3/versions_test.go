@@ -1,10 +1,12 @@
 package s3
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/storetest/s3server"
@@ -62,5 +64,65 @@ func TestVersions(t *testing.T) {
 	server.Locked = func(string, string) bool { return true }
 	if err := traits.DeleteVersion(t.Context(), "y+z", all[5].ID); !errors.Is(err, objstore.ErrKept) {
 		t.Errorf("locked: %v", err)
+	}
+}
+
+// TestDeleteVersions deletes many versions by a request for each thousand, says which a lock keeps,
+// and asks one by one where the server takes no such requests.
+func TestDeleteVersions(t *testing.T) {
+	server := s3server.New(t)
+	server.Versioned, server.Page = true, 700
+	pathStyle := true
+	store, err := New(t.Context(), "bucket", "a b", Options{Region: "x", Endpoint: server.URL, PathStyle: &pathStyle, Anonymous: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"y+z", "ü/1", "a&b<c>", "x"}
+	fill := func() (all []objstore.Version) {
+		server.Mu.Lock()
+		for i := range 2500 {
+			key := "a b/" + names[i%len(names)]
+			server.Versions[key] = append(server.Versions[key], s3server.Version{ID: fmt.Sprint(i)})
+		}
+		server.Mu.Unlock()
+		for v, err := range objstore.TraitsOf(store).ListVersions(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, v)
+		}
+		return all
+	}
+	traits := objstore.TraitsOf(store)
+	all := fill()
+	server.Locked = func(key, id string) bool { return key == "a b/x" && len(id) == 3 }
+	gone, err := traits.DeleteVersions(t.Context(), all)
+	if requests := server.Requests("POST "); err != nil || len(requests) != 3 || len(all) != 2500 {
+		t.Fatal(len(all), requests, err)
+	}
+	kept := 0
+	for i, v := range all {
+		if gone[i] == server.Locked("a b/"+v.Name, v.ID) {
+			t.Fatalf("%s %s: gone %v", v.Name, v.ID, gone[i])
+		}
+		if !gone[i] {
+			kept++
+			if err := traits.DeleteVersion(t.Context(), v.Name, v.ID); !errors.Is(err, objstore.ErrKept) {
+				t.Fatal(err)
+			}
+		}
+	}
+	if kept == 0 || len(server.Versions["a b/x"]) != kept || len(server.Versions["a b/a&b<c>"]) > 0 {
+		t.Errorf("%d kept, %d there", kept, len(server.Versions["a b/x"]))
+	}
+	server.Locked, server.NoBatch = nil, true
+	if gone, err := traits.DeleteVersions(t.Context(), all[:2]); err != nil || gone[0] || gone[1] {
+		t.Error("a server without such requests:", gone, err)
+	}
+	server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := traits.DeleteVersions(ctx, all[:2]); err == nil {
+		t.Error("no error of a server that is down")
 	}
 }

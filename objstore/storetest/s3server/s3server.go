@@ -58,6 +58,7 @@ type Server struct {
 	Versioned bool
 	Versions  map[string][]Version
 	Locked    func(key, id string) bool
+	NoBatch   bool // a request may delete one version
 
 	next int
 }
@@ -162,6 +163,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case s.Directory && key == "" && (query.Has("versions") || strings.TrimSuffix(query.Get("prefix"), "/")+"/" !=
 		query.Get("prefix") && query.Get("prefix") != ""):
 		Refuse(w, r, http.StatusBadRequest, "InvalidRequest")
+	case key == "" && r.Method == http.MethodPost && query.Has("delete"):
+		s.deleteVersions(w, r, body)
 	case key == "" && query.Has("versions"):
 		s.listVersions(w, query)
 	case key == "":
@@ -364,11 +367,47 @@ func (s *Server) deleteVersion(w http.ResponseWriter, r *http.Request, key, id s
 		Refuse(w, r, http.StatusForbidden, "AccessDenied")
 		return
 	}
+	s.removeVersion(key, id)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *Server) removeVersion(key, id string) {
 	s.Versions[key] = slices.DeleteFunc(s.Versions[key], func(v Version) bool { return v.ID == id })
 	if delete(s.Objects, key); len(s.Versions[key]) > 0 && !s.Versions[key][0].Mark {
 		s.Objects[key] = s.Versions[key][0].Stored
 	}
-	w.WriteHeader(http.StatusNoContent)
+}
+
+// deleteVersions deletes those that a request lists.
+func (s *Server) deleteVersions(w http.ResponseWriter, r *http.Request, body []byte) {
+	type object struct {
+		Key       string
+		VersionID string `xml:"VersionId"`
+		Code      string `xml:",omitempty"`
+	}
+	var in struct{ Object []object }
+	var out struct {
+		XMLName        xml.Name `xml:"DeleteResult"`
+		Deleted, Error []object
+	}
+	switch err := xml.Unmarshal(body, &in); {
+	case s.NoBatch:
+		Refuse(w, r, http.StatusBadRequest, "InvalidRequest")
+		return
+	case err != nil || len(in.Object) > 1000:
+		Refuse(w, r, http.StatusBadRequest, "MalformedXML")
+		return
+	}
+	for _, o := range in.Object {
+		if s.Locked != nil && s.Locked(o.Key, o.VersionID) {
+			o.Code = "AccessDenied"
+			out.Error = append(out.Error, o)
+			continue
+		}
+		s.removeVersion(o.Key, o.VersionID)
+		out.Deleted = append(out.Deleted, o)
+	}
+	_ = xml.NewEncoder(w).Encode(out)
 }
 
 func (s *Server) listVersions(w http.ResponseWriter, query url.Values) {
