@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -67,7 +68,8 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if check(cmd, args) == nil {
 			return nil
 		}
-		needed := slices.DeleteFunc(strings.Fields(cmd.Use)[1:], func(word string) bool { return word[0] == '[' })
+		use, _, _ := strings.Cut(cmd.Use, " --")
+		needed := slices.DeleteFunc(strings.Fields(use)[1:], func(word string) bool { return word[0] == '[' })
 		wrong := "too many"
 		if len(args) < len(needed) {
 			wrong = "too few"
@@ -75,9 +77,12 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if len(args) > 6 { // of a glob of the shell
 			args = append(args[:6:6], "…")
 		}
+		write := fmt.Sprintf("write `%s`", strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+		if wrong == "too many" {
+			write = cmp.Or(arguments(cmd, args), write)
+		}
 		given := strings.Join(append([]string{cmd.CommandPath()}, args...), " ")
-		return usagef("%s arguments in `%s`: write `%s`; see `%s --help`", wrong, given,
-			strings.TrimSuffix(cmd.UseLine(), " [flags]"), cmd.CommandPath())
+		return usagef("%s arguments in `%s`: %s; see `%s --help`", wrong, given, write, cmd.CommandPath())
 	}
 }
 

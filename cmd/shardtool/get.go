@@ -57,6 +57,11 @@ func runGet(cmd *cobra.Command, args []string, layers *fieldFlags, byNumber bool
 		return err
 	}
 	ds, err := layers.open(ctx, args[0])
+	if err != nil && len(args) > 1 && errors.Is(err, fs.ErrNotExist) {
+		if is, _ := isOneDataset(ctx, args[1:]); is {
+			return usagef("the data set comes first: `shardtool get %s %s`", args[1], args[0])
+		}
+	}
 	if err != nil {
 		return err
 	}

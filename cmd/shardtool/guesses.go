@@ -27,53 +27,103 @@ const (
 
 // meant says what does the work of commands that other programs have.
 var meant = map[string]string{
-	"merge":    "`shardtool pack A B OUT` joins data sets",
-	"concat":   "`shardtool pack A B OUT` joins data sets",
-	"split":    "`shardtool pack DATASET TRAIN --share 0%..90%` packs 90 % of the samples, `shardtool pack DATASET VAL --share 90%..100%` the others",
-	"check":    "`shardtool verify DATASET --deep` checks every byte, `shardtool doctor DATASET` finds what training would stumble over",
-	"count":    "`shardtool inspect DATASET` counts samples",
-	"cp":       copying,
-	"download": copying,
-	"read":     "`shardtool cat DATASET` streams samples, `shardtool head DATASET` shows the first ones",
-	"sample":   "`shardtool head DATASET` shows the first samples, `shardtool view DATASET` any of them",
-	"stream":   "`shardtool cat DATASET` streams samples",
-	"train":    "a training loop reads with shardtool.Loader in Python, or pipes `shardtool cat DATASET`",
-	"validate": "`shardtool verify DATASET --deep` checks every byte",
-	"write":    "`shardtool pack SRC OUT` makes a data set; programs write with shardtool.Writer in Python",
-	"filter":   "`shardtool select DATASET --where EXPR --name NAME` makes a view",
-	"extract":  "`shardtool unpack DATASET DIR` writes the fields as files",
-	"tail":     "`shardtool ls DATASET` lists keys, `shardtool get DATASET KEY` prints a sample",
-	"info":     "`shardtool inspect DATASET` describes a data set",
-	"stats":    "`shardtool inspect DATASET` describes a data set",
-	"show":     "`shardtool view DATASET` shows samples in a browser, `shardtool head DATASET` in the terminal",
-	"delete":   deleting,
-	"rm":       deleting,
-	"shuffle":  "`shardtool pack SRC OUT --pack-shuffle SEED` shuffles when packing, `shardtool cat DATASET --shuffle` when reading",
-	"create":   "`shardtool pack SRC OUT` makes a data set",
-	"fsck":     checking,
-	"scrub":    checking,
-	"lint":     "`shardtool doctor DATASET` finds what training would stumble over",
-	"repair":   repairing,
-	"fix":      repairing,
-	"gc":       pruning,
-	"clean":    pruning,
-	"vacuum":   pruning,
-	"sync":     copying,
-	"copy":     copying,
-	"upload":   copying,
-	"push":     copying,
-	"pull":     copying,
-	"mv":       copying,
-	"dump":     "`shardtool cat DATASET` writes all samples as a tar, with --json as lines; `shardtool unpack DATASET DIR` as files",
-	"list":     "`shardtool ls DATASET` lists keys",
-	"keys":     "`shardtool ls DATASET` lists keys",
-	"schema":   "`shardtool inspect DATASET` lists the fields and what they hold",
-	"stat":     "`shardtool inspect DATASET` describes a data set",
-	"diff":     "`shardtool inspect DATASET --against OTHER` compares two data sets",
-	"compare":  "`shardtool inspect DATASET --against OTHER` compares two data sets",
-	"append":   "`shardtool pack SRC DATASET --append` adds samples",
-	"import":   "`shardtool pack SRC OUT` reads files of other formats",
-	"convert":  "`shardtool pack SRC OUT` reads files of other formats, `shardtool export DATASET OUT --as FORM` writes them",
+	"merge":      "`shardtool pack A B OUT` joins data sets",
+	"concat":     "`shardtool pack A B OUT` joins data sets",
+	"split":      "`shardtool pack DATASET TRAIN --share 0%..90%` packs 90 % of the samples, `shardtool pack DATASET VAL --share 90%..100%` the others",
+	"check":      "`shardtool verify DATASET --deep` checks every byte, `shardtool doctor DATASET` finds what training would stumble over",
+	"count":      "`shardtool inspect DATASET` counts samples",
+	"cp":         copying,
+	"download":   copying,
+	"read":       "`shardtool cat DATASET` streams samples, `shardtool head DATASET` shows the first ones",
+	"sample":     "`shardtool head DATASET` shows the first samples, `shardtool view DATASET` any of them",
+	"stream":     "`shardtool cat DATASET` streams samples",
+	"train":      "a training loop reads with shardtool.Loader in Python, or pipes `shardtool cat DATASET`",
+	"validate":   "`shardtool verify DATASET --deep` checks every byte",
+	"write":      "`shardtool pack SRC OUT` makes a data set; programs write with shardtool.Writer in Python",
+	"filter":     "`shardtool select DATASET --where EXPR --name NAME` makes a view",
+	"extract":    "`shardtool unpack DATASET DIR` writes the fields as files",
+	"tail":       "`shardtool ls DATASET` lists keys, `shardtool get DATASET KEY` prints a sample",
+	"info":       "`shardtool inspect DATASET` describes a data set",
+	"stats":      "`shardtool inspect DATASET` describes a data set",
+	"show":       "`shardtool view DATASET` shows samples in a browser, `shardtool head DATASET` in the terminal",
+	"delete":     deleting,
+	"rm":         deleting,
+	"shuffle":    "`shardtool pack SRC OUT --pack-shuffle SEED` shuffles when packing, `shardtool cat DATASET --shuffle` when reading",
+	"create":     "`shardtool pack SRC OUT` makes a data set",
+	"fsck":       checking,
+	"scrub":      checking,
+	"lint":       "`shardtool doctor DATASET` finds what training would stumble over",
+	"repair":     repairing,
+	"fix":        repairing,
+	"gc":         pruning,
+	"clean":      pruning,
+	"vacuum":     pruning,
+	"sync":       copying,
+	"copy":       copying,
+	"upload":     copying,
+	"push":       copying,
+	"pull":       copying,
+	"mv":         copying,
+	"dump":       "`shardtool cat DATASET` writes all samples as a tar, with --json as lines; `shardtool unpack DATASET DIR` as files",
+	"list":       "`shardtool ls DATASET` lists keys",
+	"keys":       "`shardtool ls DATASET` lists keys",
+	"schema":     "`shardtool inspect DATASET` lists the fields and what they hold",
+	"stat":       "`shardtool inspect DATASET` describes a data set",
+	"diff":       "`shardtool inspect DATASET --against OTHER` compares two data sets",
+	"compare":    "`shardtool inspect DATASET --against OTHER` compares two data sets",
+	"append":     "`shardtool pack SRC DATASET --append` adds samples",
+	"import":     "`shardtool pack SRC OUT` reads files of other formats",
+	"convert":    "`shardtool pack SRC OUT` reads files of other formats, `shardtool export DATASET OUT --as FORM` writes them",
+	"build":      "`shardtool pack SRC OUT` makes a data set",
+	"make":       "`shardtool pack SRC OUT` makes a data set",
+	"prepare":    "`shardtool pack SRC OUT` makes a data set",
+	"add":        "`shardtool pack SRC DATASET --append` adds samples, `shardtool layer add DATASET NAME TABLE --key COLUMN` fields",
+	"open":       "`shardtool view DATASET` shows samples in a browser, `shardtool head DATASET` in the terminal",
+	"load":       "`shardtool cat DATASET` streams samples; a training loop reads with shardtool.Loader in Python",
+	"describe":   "`shardtool inspect DATASET` describes a data set",
+	"meta":       "`shardtool inspect DATASET` describes a data set",
+	"size":       "`shardtool inspect DATASET` prints numbers and sizes",
+	"du":         "`shardtool inspect DATASET` prints numbers and sizes",
+	"len":        "`shardtool inspect DATASET` counts samples",
+	"cache":      "`shardtool stage DATASET --cache DIR` fills a cache before a job",
+	"warm":       "`shardtool stage DATASET --cache DIR` fills a cache before a job",
+	"warmup":     "`shardtool stage DATASET --cache DIR` fills a cache before a job",
+	"prefetch":   "`shardtool stage DATASET --cache DIR` fills a cache before a job",
+	"benchmark":  "`shardtool bench DATASET` measures what training would wait for",
+	"profile":    "`shardtool bench DATASET` measures what training would wait for",
+	"test":       "`shardtool verify DATASET --deep` checks every byte, `shardtool bench DATASET` measures speed",
+	"mix":        "a mix is a file, mix.yaml, that names data sets and their weights: `shardtool cat mix.yaml` reads it, `shardtool inspect mix.yaml` describes it",
+	"blend":      "a mix is a file, mix.yaml, that names data sets and their weights: `shardtool cat mix.yaml` reads it, `shardtool inspect mix.yaml` describes it",
+	"subset":     "`shardtool select DATASET --where EXPR --name NAME` makes a view, `shardtool pack DATASET OUT --where EXPR` a copy",
+	"query":      "`shardtool select DATASET --where EXPR --name NAME` makes a view",
+	"search":     "`shardtool ls DATASET 'dog/*'` lists keys by a glob, `shardtool select DATASET --where EXPR --name NAME` makes a view",
+	"find":       "`shardtool ls DATASET 'dog/*'` lists keys by a glob",
+	"grep":       "`shardtool ls DATASET 'dog/*'` lists keys by a glob",
+	"reshard":    "`shardtool pack DATASET OUT --shard-size 64MiB` cuts a data set into other shards",
+	"repack":     "`shardtool pack DATASET OUT` packs a data set again",
+	"rechunk":    "`shardtool pack DATASET OUT --shard-size 64MiB` cuts a data set into other shards",
+	"rename":     "`shardtool pack DATASET OUT --rename txt=caption.txt` renames a field; a data set is a folder, which any tool renames",
+	"dedup":      "`shardtool select DATASET --without-keys FILE --name NAME` leaves out samples whose keys you have found",
+	"tokenize":   "a program in Python writes token ids with shardtool.optimize, which `shardtool pack DATASET OUT --pack-tokens 8192 --separator ID` joins",
+	"preprocess": "a program in Python writes samples with shardtool.optimize; `shardtool pack SRC OUT` packs files as they are",
+	"process":    "a program in Python writes samples with shardtool.optimize; `shardtool pack SRC OUT` packs files as they are",
+	"optimize":   "a program in Python writes samples with shardtool.optimize; `shardtool pack SRC OUT` packs files as they are",
+	"map":        "a program in Python writes samples with shardtool.optimize, fields with shardtool.annotate",
+	"annotate":   "`shardtool layer add DATASET NAME TABLE --key COLUMN` adds fields; a program in Python computes them with shardtool.annotate",
+	"plot":       "`shardtool inspect DATASET` prints the sizes of fields as bars, `shardtool view DATASET` shows samples in a browser",
+	"report":     "`shardtool inspect DATASET` describes a data set, `shardtool bench DATASET` its speed",
+	"config":     "there is no configuration: flags and the environment have all",
+	"init":       "there is nothing to set up: `shardtool pack SRC OUT` makes a data set",
+	"login":      "credentials are found as other programs find them: `shardtool doctor s3://bucket/prefix` says which",
+	"auth":       "credentials are found as other programs find them: `shardtool doctor s3://bucket/prefix` says which",
+	"update":     "`shardtool pack SRC DATASET --append` adds samples, `--overwrite` replaces them; a layer changes fields: `shardtool layer add DATASET NAME TABLE --key COLUMN --update`",
+	"edit":       "a layer changes fields: `shardtool layer add DATASET NAME TABLE --key COLUMN --replaces FIELD`",
+	"history":    "`shardtool inspect DATASET` says how it was packed",
+	"log":        "`shardtool inspect DATASET` says how it was packed",
+	"status":     "`shardtool inspect DATASET` describes a data set, `shardtool missing DATASET --parts N` the parts of a pack",
+	"clone":      copying,
+	"move":       copying,
+	"resume":     "`shardtool pack SRC OUT --resume` continues a pack, `shardtool cat DATASET --checkpoint-in FILE` a stream",
 }
 
 // knownCommand rejects an unknown command, and suggests what does the same or has a similar name.
@@ -93,6 +143,8 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 			has = append(has, sub.Name())
 		}
 		hint = fmt.Sprintf("`%s` has %s", cmd.CommandPath(), strings.Join(has, ", "))
+	} else if hint == "" && (strings.ContainsAny(name, "./:")) {
+		hint = fmt.Sprintf("a command comes first, as in `shardtool inspect %s` or `shardtool pack %[1]s OUT`", name)
 	} else if hint == "" && len(mild) > 0 {
 		hint = "did you mean " + strings.Join(mild, " or ") + "?"
 	} else if hint == "" && len(like) == 1 && edits(name, like[0]) == 1 {
@@ -167,20 +219,28 @@ func answer(cmd *cobra.Command, name string) string {
 	switch {
 	case noFlag[name] != "":
 		return noFlag[name]
-	case slices.Contains(meantFlags[name], "out") && (strings.HasSuffix(cmd.Use, " OUT") || cmd.Name() == "pack"):
+	case slices.Contains(meantFlags[name], "out") && takesPlace(cmd):
 		return lastArgument
 	case cmd.Name() == "ls" && slices.Contains(meantFlags[name], "limit"):
 		return "`| head` shows the first lines"
+	case cmd.Name() == "pack" && name == "filter":
+		return including
 	case name == "dry-run" && cmd.Name() == "pack":
 		return "`shardtool doctor SRC` reads the source and writes nothing"
 	case name == "dry-run":
 		return "prune and remove have one"
 	case name == "o" && cmd.Flags().Lookup("out") == nil:
-		return "`> FILE` keeps what a command prints"
+		return redirecting
 	case cmd.Flags().Lookup("overwrite") != nil && (name == "force" || name == "f" || edits(name, "overwrite") < 3):
 		return "--overwrite replaces the data set that is there"
 	}
-	if flag := meantFlag(cmd, name); flag != "" {
+	like := typo(cmd, name)
+	if _, known := meantFlags[name]; like == "" || edits(name, like) > max(1, len(name)/5) && !known {
+		if text := byWords(cmd, name); text != "" {
+			return text
+		}
+	}
+	if flag := cmp.Or(meantFlag(cmd, name), like); flag != "" {
 		return fmt.Sprintf("did you mean --%s%s?", flag, takenBy[flag])
 	}
 	return ""
@@ -193,6 +253,12 @@ func meantFlag(cmd *cobra.Command, name string) string {
 			return n
 		}
 	}
+	return ""
+}
+
+// typo is the flag of a command whose name differs from name in a few places; empty if there is
+// none.
+func typo(cmd *cobra.Command, name string) string {
 	best, distance := "", 3 // of names that differ in more than two places, none is meant
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if d := edits(name, f.Name); d < min(distance, (len(name)+1)/2) && !slices.Contains(destructive, f.Name) &&

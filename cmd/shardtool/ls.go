@@ -60,10 +60,19 @@ func runLs(cmd *cobra.Command, arg string, patterns []string, long, asJSON bool)
 	if isTerminal(cmd.OutOrStdout()) {
 		show = shown[string] // a line break in a key must not look like another key
 	}
+	listed := 0
 	takes := func(number uint64, key string) bool { // a removed sample has no key
-		return key != "" && ds.Selection().Has(number) && globs.Choice{Include: patterns}.Takes(key)
+		if key == "" || !ds.Selection().Has(number) || !(globs.Choice{Include: patterns}).Takes(key) {
+			return false
+		}
+		listed++
+		return true
 	}
 	err = listShardKeys(cmd.Context(), w, ds, takes, long, asJSON, show)
+	if err == nil && listed == 0 && len(patterns) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "no key matches %s: globs are of whole keys, as in %s\n", strings.Join(patterns, " "),
+			strings.TrimRight(patterns[0], "*")+"*")
+	}
 	return cmp.Or(err, w.Flush()) // what was read is printed even if a later shard fails
 }
 

@@ -105,6 +105,34 @@ func checkAdvice(t *testing.T, args []string, answer string) {
 	}
 }
 
+// TestAdviceOfWords: what is answered to words of other programs names commands and flags that are
+// there, and no word is a flag that its command has.
+func TestAdviceOfWords(t *testing.T) {
+	flagOnly := regexp.MustCompile(`(?:^|[^\w-])--([a-z-]+)`)
+	for word, text := range flagWords {
+		checkAdvice(t, []string{word}, text)
+		name, rest, _ := strings.Cut(word, " ")
+		cmd, _, err := newRoot().Find([]string{name})
+		if err != nil || !cmd.HasParent() {
+			continue // for all commands
+		}
+		if cmd.Flag(strings.ReplaceAll(rest, " ", "-")) != nil {
+			t.Errorf("%q is a flag", word)
+		}
+		for _, m := range flagOnly.FindAllStringSubmatch(quoted.ReplaceAllString(text, ""), -1) {
+			if cmd.Flag(m[1]) == nil && m[1] != "help" {
+				t.Errorf("%q advises --%s, which %s lacks", word, m[1], name)
+			}
+		}
+	}
+	for word, text := range meant {
+		checkAdvice(t, []string{word}, text)
+		if cmd, _, err := newRoot().Find([]string{word}); err == nil && cmd.HasParent() {
+			t.Errorf("%q is a command", word)
+		}
+	}
+}
+
 // followHints runs a command again in a copy of the folder for each hint of its error: the error is
 // another one, or none. TestHintsFollowed does it for the hints that need a value.
 func followHints(t *testing.T, dir string, args []string, was error) {

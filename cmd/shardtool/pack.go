@@ -158,6 +158,9 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	res, err := writer.Pack(ctx, store, in.Source, f.opt)
 	bar.end()
 	if err != nil {
+		if where := f.in.Rows.Where; errors.Is(err, writer.ErrEmpty) && len(where) > 0 {
+			err = fmt.Errorf("%w; --where %q holds for none: where rows of JSON lack a column, it is null", err, strings.Join(where, " and "))
+		}
 		return f.packError(ctx, store, in.Explain(err))
 	}
 	f.printDropped(stderr, in)
@@ -168,11 +171,14 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		time.Since(begin))
 }
 
-// swapped adds to the error of a single source that is not there how to pack the target instead, if
-// that is a folder or a file.
+// swapped adds to the error of a source that is not there what the last argument is, and to that of
+// a single one how to pack the last argument instead, if that is a folder with files.
 func swapped(err error, srcs []string, target string) error {
-	if len(srcs) != 1 || !errors.Is(err, fs.ErrNotExist) {
+	if !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if len(srcs) > 1 {
+		return fmt.Errorf("%w; the last argument, %s, is where the data set goes", err, target)
 	}
 	if _, bad := os.Stat(srcs[0]); !errors.Is(bad, fs.ErrNotExist) || strings.ContainsAny(srcs[0], "*?[{:") {
 		return err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, Callable, List, Mapping
 
@@ -18,6 +19,7 @@ from shardtool import (
     EncodeError,
     KeyNotFoundError,
     Loader,
+    NotFoundError,
     Pack,
     Samples,
     Tuning,
@@ -26,6 +28,7 @@ from shardtool import (
     guesses,
 )
 from shardtool._checks import installed
+from shardtool.wire import program
 
 np = pytest.importorskip("numpy")
 
@@ -61,6 +64,37 @@ GUESSED = (
     (shardtool.Mix, guesses.MIXING), (shardtool.Layer, guesses.LAYERING), (shardtool.Order, guesses.ORDERING), (Tuning, guesses.TUNINGS),
     (shardtool.Faults, guesses.ON_FAULTS), (shardtool.Lanes, guesses.LANES), (shardtool.annotate, guesses.ANNOTATING),
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "answer"), [
+    (lambda d: Loader(d, 4, worker_buffer_size=9), r"no argument 'worker_buffer_size': .*shuffle_memory="),
+    (lambda d: Loader(d, 4, image_key="jpg"), "no argument 'image_key': fields have the names"),
+    (lambda d: Loader(d, 4).split_by_node(0, 2), "no 'split_by_node': give rank="),
+    (lambda d: Loader(d, 4).with_format("torch"), "no 'with_format': give format='torch'"),
+    (lambda d: shardtool.open(d).iter_batches(4), "no 'iter_batches': a Loader has batches"),
+    (lambda d: shardtool.open(d)[0].to_dict(), r"no 'to_dict': dict\(sample\)"),
+    (lambda d: next(iter(Loader(d, 4))).iterrows(), "no 'iterrows': batch.to_arrow"),
+    (lambda d: next(iter(Loader(d, 4)))[0], r"batch\['NAME'\]\[0\] is a field of the first sample"),
+    (lambda d: Loader(f"{d}/data-{{000000..000003}}.tar.zst", 4), "a data set is a folder, which names its shards: give .*out$"),
+    (lambda d: shardtool.SimpleShuffle(), "no attribute 'SimpleShuffle': write .*Loader"),
+    (lambda d: shardtool.read_parquet(d), "no attribute 'read_parquet': "),
+    (lambda d: shardtool.verify(d), "`shardtool verify ...` on the command line"),
+])  # fmt: skip
+def test_words_in_names(data: Path, asked: Callable[[Path], Any], answer: str) -> None:
+    """A name that no table has is answered by the words in it."""
+    with pytest.raises((TypeError, AttributeError, KeyError, KeyNotFoundError, NotFoundError), match=answer):
+        asked(data)
+
+
+def test_commands_in_answers() -> None:
+    """An answer names commands of the program and names of the package that are there."""
+    texts = [text for table in (_others.WORDS, guesses.LOADING, guesses.READING, guesses.RANDOM, guesses.BATCH) for text in table.values()]
+    help = subprocess.run([program.find(), "--help"], capture_output=True, text=True, check=True).stdout
+    for text in texts:
+        for name in re.findall(r"`shardtool (\w+)", text):
+            assert re.search(rf"^  {name} ", help, re.M), text
+        for name in re.findall(r"shardtool\.(\w+)", text):
+            assert name in ("torch", "Dataset") or hasattr(shardtool, name), text
 
 
 @pytest.mark.parametrize(("of", "known"), GUESSED)
@@ -307,7 +341,7 @@ def test_attributes_of_loaders(data: Path) -> None:
     for name in guesses.LOADING:
         with pytest.raises(AttributeError, match=f"a Loader has no '{name}': "):
             getattr(loader, name)
-    with pytest.raises(AttributeError, match="'Loader' object has no attribute 'xyzzy'"):
+    with pytest.raises(AttributeError, match=r"a Loader has no 'xyzzy': it has .*, state_dict, "):
         loader.xyzzy
     with pytest.raises(TypeError, match=r"it = iter\(loader\), and then next\(it\)"):
         next(loader)

@@ -37,3 +37,46 @@ MODULE: Mapping[str, str] = {
     "map": "write shardtool.optimize(fn, inputs, url), which makes samples in many processes, or give map_batch=FUNCTION to a Loader",
     "walk": "write shardtool.optimize(fn, inputs, url) with the inputs themselves, such as sorted(Path('raw').rglob('*.json'))",
 }
+#: What to write instead, by words in the name.
+WORDS: Mapping[str, str] = {
+    **MODULE,
+    **dict.fromkeys(
+        ("dataset", "loader", "reader", "read", "dataloader", "stream", "datapipe", "pipe", "DataPipe"),
+        f"write {_READS}, or shardtool.open(url) for single samples",
+    ),
+    **dict.fromkeys(("writer", "write", "save", "dump", "to"), f"write {_WRITES}"),
+    **dict.fromkeys(("pretrained", "hub", "disk"), f"write {_READS}; `shardtool pack` reads data sets of the Hub and of save_to_disk"),
+    **dict.fromkeys(("folder", "convert", "from", "parquet", "csv", "json"), _PACKS),
+    **dict.fromkeys(("sampler", "shuffle", "split", "shuffler"), f"write {_READS}: each rank gets its part"),
+    **dict.fromkeys(
+        ("collate", "batch", "batched", "collator"), f"batches are complete: write {_READS}, and map_batch=FUNCTION to change them"
+    ),
+    **dict.fromkeys(
+        ("decode", "decoder", "transform", "transforms"),
+        "give the types of fields to a loader: fields={'jpg': shardtool.Image(224), 'cls': 'int'}",
+    ),
+    **dict.fromkeys(
+        ("tokenizer", "tokenize", "tokens", "text"),
+        "tokenize in shardtool.optimize(fn, inputs, url); shardtool.Loader(url, 8, units=shardtool.Pack(8192, ['ids'])) reads sequences",
+    ),
+    **dict.fromkeys(("stats", "metrics", "monitor"), "loader.stats() has what a loop waits for"),
+    **dict.fromkeys(("cache", "local"), "give cache=FOLDER to a loader"),
+    **{
+        name: f"`shardtool {name} ...` on the command line: see `shardtool {name} --help`"
+        for name in (
+            "bench",
+            "doctor",
+            "export",
+            "index",
+            "prune",
+            "purge",
+            "remove",
+            "select",
+            "simulate",
+            "stage",
+            "unpack",
+            "verify",
+            "view",
+        )
+    },
+}

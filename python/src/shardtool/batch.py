@@ -153,7 +153,10 @@ def stored_name(name: object, fields: Iterable[str]) -> str:
 
 def no_field(name: object, fields: Iterable[str]) -> str:
     """Returns the text of an error for a field that a batch or sample lacks."""
-    return f"no field {name!r}: there are {', '.join(map(repr, map(str, fields))) or 'none'}"
+    has = ", ".join(map(repr, map(str, fields))) or "none"
+    if isinstance(name, (int, slice)):
+        return f"no field {name!r}: fields have names, and there are {has}; batch['NAME'][0] is a field of the first sample"
+    return f"no field {name!r}: there are {has}"
 
 
 class Batch(Mapping):  # type: ignore[type-arg]

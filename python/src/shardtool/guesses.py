@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import re
 import typing
 from typing import Any, Callable, Dict, List, Mapping, Tuple, Type, TypeVar, cast
 
@@ -43,6 +44,34 @@ LOADING: Mapping[str, str] = {
     "to": "batch.to(device) moves the tensors of a batch; shardtool.torch.Prefetcher(loader, device) copies ahead of the loop",
     "to_tuple": "give the loader a function that makes them: map_batch=lambda batch: (batch['jpg'], batch['cls'])",
     "with_epoch": "give epochs=... to the loader; each loop is one epoch",
+    "batches": "iterate: `for batch in loader` is one epoch",
+    "iter": "iterate: `for batch in loader` is one epoch",
+    "peek": "next(iter(loader)) is a first batch; its position is forgotten with the iterator",
+    "head": "next(iter(loader)) is a first batch, and shardtool.open(url)[:3] are samples",
+    "next": "it = iter(loader), and then next(it)",
+    "workers": _READER,
+    "to_torch": "give format='torch' to the loader; it is the default where torch is installed",
+    "format": "give format='torch', 'numpy', 'arrow' or 'bytes' to the loader",
+    "prefetch": "it is done: tuning=Tuning(prefetch=..., memory=...) says how far ahead",
+    "compose": "give map_batch=FUNCTION to the loader, which is called with each batch",
+    "pipe": "give map_batch=FUNCTION to the loader, which is called with each batch",
+    "apply": "give map_batch=FUNCTION to the loader, which is called with each batch",
+    "unbatched": "shardtool.open(url) has samples one by one, and `for i in range(batch.size)` counts those of a batch",
+    "node": "give rank=... and world_size=..., unless torchrun or Slurm says them",
+    "shard": "give rank=... and world_size=..., unless torchrun or Slurm says them",
+    "split": "give rank=... and world_size=... for the ranks of a job; shares of the data are views: url#name",
+    "features": "loader.fields are the names, and loader.info has the types",
+    "columns": "loader.fields are the names, and fields=[...] chooses them",
+    "column": "give fields=['jpg', 'cls'] to choose fields; `shardtool pack DATASET OUT --rename a=b` renames one",
+    "keys": "batch.sample_keys are the keys of a batch, and loader.fields the names of the fields",
+    "resume": "loader.load_state_dict(state) continues at the place that state_dict() returned",
+    "restore": "loader.load_state_dict(state) continues at the place that state_dict() returned",
+    "cycle": "give epochs=0 to the loader for an order without end",
+    "repeated": "give epochs=0 to the loader for an order without end",
+    "concat": _MIX,
+    "mix": _MIX,
+    "interleave": _MIX,
+    "zip": "give layers=['NAME'] to the loader for fields that another data set adds",
 }
 #: What to write instead, by the attribute of a batch.
 BATCH: Mapping[str, str] = {
@@ -58,6 +87,14 @@ BATCH: Mapping[str, str] = {
     "shape": "batch.size is the number of samples",
     "to_pandas": "batch.to_arrow().to_pandas()",
     "to_pylist": "batch.to_arrow().to_pylist()",
+    **dict.fromkeys(("key", "__keys__", "ids", "names"), "batch.sample_keys are the keys of the samples"),
+    **dict.fromkeys(
+        ("unbatch", "rows", "tolist", "to_list", "iterrows"),
+        "batch.to_arrow().to_pylist() has a dict for each sample; batch['jpg'][0] is a field of the first",
+    ),
+    **dict.fromkeys(("detach", "clone", "copy"), "a batch is yours to keep: dict(batch) has the fields by name"),
+    **dict.fromkeys(("collate", "stack"), "batches are complete: batch['x'] is an array where all samples have one shape"),
+    **dict.fromkeys(("labels", "targets", "inputs", "images"), "fields have the names of the data set: list(batch)"),
 }
 #: What to write instead, by the attribute of a Writer.
 WRITER: Mapping[str, str] = {
@@ -127,6 +164,46 @@ READING: Mapping[str, str] = {
     "urls": _MIX,
     "view": "give url#name, or Source(url, view=...) as the first argument",
     "weights": _MIX,
+    "lazy": "leave it out: nothing is read before the first batch",
+    "return_dict": "leave it out: a batch is a mapping; map_batch=lambda batch: (batch['jpg'], batch['cls']) makes tuples",
+    "as_tuple": "leave it out: a batch is a mapping; map_batch=lambda batch: (batch['jpg'], batch['cls']) makes tuples",
+    "replacement": "give the name of a view: `shardtool select DATASET --weight COLUMN --name NAME` draws samples more often, url#name",
+    "key": "fields have the names of the data set: fields={'jpg': 'image', 'cls': 'int'}",
+    "image_field": "fields have the names of the data set: fields={'jpg': 'image', 'cls': 'int'}",
+    "label": "fields have the names of the data set: fields={'jpg': 'image', 'cls': 'int'}",
+    **dict.fromkeys(
+        ("nodesplitter", "workersplitter", "splitter", "shardshuffle", "detshuffle"),
+        "leave it out: each rank gets its part, and shuffle=True shuffles all data",
+    ),
+    **dict.fromkeys(("batching_method", "batching"), "leave it out: the batches of a mix have the weights of its sources"),
+    **dict.fromkeys(
+        ("epoch_size", "steps_per_epoch", "num_steps", "max_steps", "num_samples", "max_samples", "limit"),
+        "leave it out: an epoch is all samples; end a loop by break, and read a part by where= or a view",
+    ),
+    **dict.fromkeys(
+        ("max_length", "seq_len", "sequence", "block_size", "max_samples_per_sequence"),
+        "give units=Pack(8192, ['input_ids']) for sequences",
+    ),
+    "tokenizer": "data sets have token ids: make them with shardtool.optimize, and give units=Pack(8192, ['input_ids'])",
+    "read_options": "give tuning=Tuning(workers=..., memory=...)",
+    **dict.fromkeys(
+        ("dp_rank", "data_parallel_rank", "process_index", "shard_index"), "give rank=... and world_size=..., the data-parallel ones"
+    ),
+    **dict.fromkeys(
+        ("dp_size", "data_parallel_size", "process_count", "num_shards", "num_ranks"),
+        "give rank=... and world_size=..., the data-parallel ones",
+    ),
+    **dict.fromkeys(
+        ("trust_remote_code", "token", "use_auth_token", "storage_options", "credentials"),
+        "leave it out: credentials come from the environment, as for other programs; see docs/object-stores.md",
+    ),
+    **dict.fromkeys(
+        ("storage", "client", "session", "fs", "filesystem"), "give an address: s3://bucket/prefix, gs://, az://, hf:// or https://"
+    ),
+    **dict.fromkeys(
+        ("verbose", "progress"), 'leave it out: the log "shardtool" says what happens, and tuning=Tuning(stats_every=10) reports'
+    ),
+    **dict.fromkeys(("dtype", "precision"), "give the type of a field: fields={'x': ('float16', (128,))}"),
     "worker_init_fn": "leave it out: there are no worker processes here. The workers of a DataLoader take theirs from it",
 }
 #: What to write instead, by the attribute of a data set opened for random access.
@@ -145,6 +222,31 @@ RANDOM: Mapping[str, str] = {
     "shape": "len(ds) is the number of samples",
     "shuffle": "a Loader shuffles: shardtool.Loader(url, batch_size, shuffle=True, seed=7)",
     "to_pandas": "a Loader delivers tables: format='arrow', and then batch.to_pandas()",
+    **dict.fromkeys(("head", "take", "first", "limit"), "ds[:3] are the first samples"),
+    **dict.fromkeys(("sample", "random", "choice"), "ds[random.randrange(len(ds))] is one"),
+    **dict.fromkeys(("samples", "num_samples", "size", "count"), "len(ds) is the number of samples"),
+    **dict.fromkeys(
+        ("batch", "batches", "iter_batches", "iter"), "a Loader has batches: shardtool.Loader(url, batch_size); ds[8:16] are samples"
+    ),
+    **dict.fromkeys(
+        ("to_list", "tolist", "to_dict", "all", "items", "values"), "iterate: [dict(s) for s in ds], or a Loader, which is faster"
+    ),
+    **dict.fromkeys(("split", "train_test_split", "subset"), "each split is a data set, or a view: shardtool.open('out/#name')"),
+    **dict.fromkeys(("sort", "group_by", "unique"), "attributes are in the index: where= here, and `shardtool select` for views"),
+    **dict.fromkeys(
+        ("add_column", "write", "append", "update", "save"),
+        "it is for reading: shardtool.Layer adds fields, and Writer(url, on_exists='append') samples",
+    ),
+    **dict.fromkeys(
+        ("lookup", "find", "index", "search"), "ds['key'] is the sample with a key; where= gives those for which an expression holds"
+    ),
+}
+#: What to write instead, by the attribute of a sample.
+SAMPLE: Mapping[str, str] = {
+    **dict.fromkeys(("to_dict", "asdict", "as_dict", "items", "data", "fields"), "dict(sample) has the fields by name"),
+    **dict.fromkeys(("id", "name", "__key__", "path", "filename"), "sample.key is its key"),
+    **dict.fromkeys(("index", "idx"), "sample.number is its number in storage order"),
+    **dict.fromkeys(("decode", "show", "image"), "give the types of fields: shardtool.open(url, fields={'jpg': 'image'})"),
 }
 #: What to write instead, by the argument, for random access.
 OPENING: Mapping[str, str] = {
@@ -379,10 +481,28 @@ def _call(owner: str, needed: List[str], named: List[str]) -> str:
 
 def missing(owner: object, name: str, known: Mapping[str, str], title: str) -> Any:
     """Raises AttributeError for an attribute that an object does not have: with what to write
-    instead, or as Python says it."""
-    if name in known:
-        raise AttributeError(f"{title} has no {name!r}: {known[name]}")
+    instead, or else with what it has. Names that begin with an underscore are for Python."""
+    answer = known.get(name) or ("" if name.startswith("_") or hasattr(type(owner), name) else by_words(name, known))
+    if answer:
+        raise AttributeError(f"{title} has no {name!r}: {answer}")
+    if not name.startswith("_") and not hasattr(type(owner), name):  # else a property has failed
+        has = [n for n in dir(type(owner)) if not n.startswith("_")]
+        like = difflib.get_close_matches(name, has, 1, 0.75)
+        raise AttributeError(f"{title} has no {name!r}: " + (f"did you mean {like[0]}?" if like else f"it has {', '.join(has)}"))
     return object.__getattribute__(owner, name)
+
+
+def by_words(name: str, known: Mapping[str, str]) -> str:
+    """Returns the answer to the longest run of words of a name that is known, such as buffer_size
+    in worker_buffer_size; empty if there is none."""
+    words = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)
+    for length in range(len(words), 0, -1):
+        for at in range(len(words) - length + 1):
+            run = words[at : at + length]
+            for known_as in ("_".join(run).lower(), "".join(word.capitalize() for word in run)):
+                if known_as in known:
+                    return known[known_as]
+    return ""
 
 
 def _groups(accepted: Mapping[str, Any]) -> Tuple[Dict[str, str], List[str]]:
@@ -403,6 +523,9 @@ def _sentence(owner: str, name: str, known: Mapping[str, str], accepted: Mapping
     if name in known:
         return f"{has}: {known[name]}"
     grouped, lanes = _groups(accepted)
+    near = difflib.get_close_matches(name, [*accepted, *grouped], 1, 0.85)
+    if not near and (answer := by_words(name, known)):
+        return f"{has}: {answer}"
     for like in (name, *difflib.get_close_matches(name, [*accepted, *grouped], 1, 0.75)):
         if like in grouped:
             if like in lanes:

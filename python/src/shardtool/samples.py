@@ -42,7 +42,7 @@ class Sample(Dict[str, Any]):
 
         def __getattr__(self, name: str) -> Any:
             of = name if name in self else standing_for(name, self)
-            return guesses.missing(self, name, {} if of is None else {name: f"it is a field: sample[{name!r}]"}, "a sample")
+            return guesses.missing(self, name, guesses.SAMPLE if of is None else {name: f"it is a field: sample[{name!r}]"}, "a sample")
 
     def __repr__(self) -> str:
         def brief(value: Any) -> str:

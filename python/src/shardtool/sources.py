@@ -150,6 +150,8 @@ def _exists(url: str, what: str) -> None:
     url = at_home(url)
     base = url.rpartition("#")[0] or url  # DATASET#VIEW, DATASET@GENERATION: a name may have these characters
     if "://" not in url and url[:6].lower() != "file:/" and not any(map(os.path.exists, (url, base, base.rpartition("@")[0] or base))):
+        if any(mark in url for mark in "*{"):
+            raise NotFoundError(f"no {what} {url}: a data set is a folder, which names its shards: give {os.path.dirname(url) or '.'}")
         raise NotFoundError(f"no {what} {url}: there is no such file or folder: check the path")
 
 
