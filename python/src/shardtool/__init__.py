@@ -102,9 +102,7 @@ def __getattr__(name: str) -> _typing.Any:
         except ModuleNotFoundError as err:
             if home != "torch":
                 raise
-            raise AttributeError(
-                f"shardtool.{name} is for torch's DataLoader, and torch cannot be imported ({err}): install it, or use shardtool.Loader"
-            ) from err
+            raise AttributeError(str(err)) from err
         value = globals()[name] = module if name in _MODULES else getattr(module, name)
         return value
     if name == "__version__":

@@ -6,8 +6,14 @@ A plain loop needs neither: ``shardtool.Loader`` delivers tensors by itself.
 
 from __future__ import annotations
 
-from .dataset import Dataset
-from .named import NamedBatch, state_of
-from .prefetch import Prefetcher
+try:
+    from .dataset import Dataset
+    from .named import NamedBatch, state_of
+    from .prefetch import Prefetcher
+except ModuleNotFoundError as err:
+    if (err.name or "").partition(".")[0] != "torch":
+        raise
+    text = f"shardtool.torch is for torch's DataLoader, and torch cannot be imported ({err}): install it, or use shardtool.Loader"
+    raise ModuleNotFoundError(text, name="torch") from err
 
 __all__ = ["Dataset", "NamedBatch", "Prefetcher", "state_of"]
