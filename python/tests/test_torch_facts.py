@@ -22,7 +22,7 @@ def facts(batch: Any) -> List[Any]:
     return [batch["__key__"], batch.sample_keys, batch.numbers, batch.seeds, batch.epochs, batch.sources, batch.position, batch.size]
 
 
-@pytest.mark.parametrize("how", ["prefetcher", "main", "worker", "pinned", "map"])
+@pytest.mark.parametrize("how", ["prefetcher", "main", "alone", "worker", "pinned", "map"])
 def test_facts(small: Path, how: str) -> None:
     with Loader(small, 100, **OPTIONS) as loader:
         want = [[*facts(b), list(map(bytes, b.payloads("bin")))] for b in loader]  # type: ignore[arg-type]
@@ -30,7 +30,8 @@ def test_facts(small: Path, how: str) -> None:
     if how == "prefetcher":
         batches: Any = Prefetcher(Loader(small, 100, **options), "cpu")
     else:
-        batches = DataLoader(shardtool.Dataset(small, 100, **options), batch_size=None, num_workers=2 if how == "worker" else 0)
+        more: Dict[str, Any] = {"worker": {"num_workers": 2, "timeout": 100}, "alone": {"num_workers": 2}}.get(how, {})
+        batches = DataLoader(shardtool.Dataset(small, 100, **options), batch_size=None, **more)
     got = []
     for batch in batches:
         assert list(batch) == list(FIELDS) and "__key__" not in batch

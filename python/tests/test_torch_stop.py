@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict
 
 import pytest
 from conftest import ROOT, needs_proc
@@ -23,12 +23,12 @@ import json, sys, time, torch
 from torch.utils.data import DataLoader
 from torch_help import make
 
-dataset = make(sys.argv[1], batch_size=10)
+dataset = make(sys.argv[1], batch_size=10, **({"map": None} if sys.argv[4] == "alone" else {}))
 got, state, slow = [], dataset.state_dict(), int(sys.argv[2])
 while True:
     try:
         for batch in DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=sys.argv[3]):
-            step = batch["n"].tolist(), batch.state_dict()  # both or neither
+            step = batch.numbers, batch.state_dict()  # both or neither
             got.append(step)
             print(len(got), flush=True)
             if len(got) >= slow:  # else it may be over before the signal arrives
@@ -43,11 +43,11 @@ print(json.dumps([n for step in got for n in step[0]]))
 """
 
 
-def start(small: Path, slow: int, method: str = "fork") -> "subprocess.Popen[str]":
+def start(small: Path, slow: int, method: str = "fork", kind: str = "") -> "subprocess.Popen[str]":
     path = os.pathsep.join([str(ROOT / "python" / "src"), str(ROOT / "python" / "tests")])
     env = {**os.environ, "PYTHONPATH": path}
     return subprocess.Popen(
-        [sys.executable, "-c", LOOP, str(small), str(slow), method],
+        [sys.executable, "-c", LOOP, str(small), str(slow), method, kind],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -65,11 +65,16 @@ def lines(process: "subprocess.Popen[str]", until: str) -> None:
             return
 
 
+#: Options of a data set whose workers deliver batches, and of one whose loop reads by itself.
+KINDS: Dict[str, Dict[str, Any]] = {"workers": {}, "alone": {"map": None}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("at", [1, 23])
-def test_interrupted(small: Path, at: int) -> None:
+def test_interrupted(small: Path, at: int, kind: str) -> None:
     """Ctrl-C, sent to all processes as a terminal does: the state of the last batch resumes,
     nothing is lost or repeated."""
-    process = start(small, at)
+    process = start(small, at, kind=kind)
     lines(process, str(at))
     os.killpg(process.pid, signal.SIGINT)
     lines(process, "interrupted")
@@ -78,19 +83,23 @@ def test_interrupted(small: Path, at: int) -> None:
     assert json.loads(out.splitlines()[-1]) == [n for b in expected(small, 0, batch_size=10) for n in b]
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
-def test_signals_are_for_the_loop(small: Path, method: str, number: int) -> None:
+def test_signals_are_for_the_loop(small: Path, method: str, number: int, kind: str) -> None:
     """Signals of a terminal or a scheduler to all processes stop no worker: the loop may continue,
     to save."""
-    loop = iter(DataLoader(make(small, batch_size=10), batch_size=None, num_workers=2, multiprocessing_context=method))
+    dataset = make(small, batch_size=10, **KINDS[kind])
+    loop = iter(DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method))
     got = []
     for i, batch in enumerate(loop):
-        got.append(batch["n"].tolist())
-        if i in (1, 7, 30):
+        got.append(batch.numbers)
+        if i in (0 if kind == "alone" else 1, 7, 30):  # a worker has begun once it has delivered
             for worker in loop._workers:  # type: ignore[attr-defined]
                 os.kill(worker.pid, number)
     assert got == expected(small, 0, batch_size=10)
+    del loop
+    dataset.close()
 
 
 def test_own_handlers_stay(small: Path) -> None:

@@ -12,12 +12,12 @@ import threading
 import time
 import warnings
 import weakref
-from typing import Any, ContextManager, Dict, Mapping, Optional, Tuple, Union
+from typing import Any, ContextManager, Dict, List, Mapping, Optional, Tuple, Union
 
 from .. import _checks
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError, ShardtoolError, SkippedError
-from ..fields import check_out, found, typed
+from ..fields import Field, check_out, found, typed
 from ..images import leave_out_damaged
 from ..options import Tuning
 from ..stats import Meter
@@ -114,6 +114,12 @@ class Stream:
             self._connect()
         return self._session.info
 
+    def _fields(self) -> List[Field]:
+        """Returns the fields of batches that samples have, as the data set has them."""
+        info, asked = self._facts(), self._asked
+        fields = [] if isinstance(asked.units, Pack) else asked.fields
+        return typed(info, asked.typed) if fields is None else found(info, fields)
+
     def _disconnect(self) -> None:
         self._session.close()
         self._reset()
@@ -124,9 +130,7 @@ class Stream:
         since = time.perf_counter_ns()
         if self._meter.pid != os.getpid():
             self._meter = Meter()
-        client, asked = self._connect(), self._asked
-        fields = [] if isinstance(asked.units, Pack) else asked.fields
-        fields = typed(self._session.info, asked.typed) if fields is None else found(self._session.info, fields)
+        client, asked, fields = self._connect(), self._asked, self._fields()
         check_out(asked.format, fields)
         for name in {f.name for f in asked.derived()}.intersection(f.name for f in fields):
             raise ConfigError(

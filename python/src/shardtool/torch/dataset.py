@@ -13,11 +13,13 @@ from multiprocessing import context
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch.utils.data
+from torch.utils.data import dataloader
 from torch.utils.data._utils import collate, fetch
 
 from .. import _checks
 from ..batch import Batch
-from ..errors import ConfigError
+from ..errors import ConfigError, ShardtoolError
+from ..fields import Field
 from ..loader import Loader
 from ..read.arguments import Arguments, Asked
 from ..read.callers import caller
@@ -57,8 +59,8 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
     ``batch_size=None`` is required: it tells the DataLoader that batches are complete.
 
     **Workers** decode images and run ``map`` in parallel. All share one reader, which has its own
-    threads. For fields that need no Python, such as arrays and bytes, ``num_workers=0`` is the
-    fastest: the reader runs in its own process anyway.
+    threads. Where nothing needs Python, as arrays and bytes without a ``map`` and a ``collate_fn``,
+    they have nothing to do: the loop takes batches from the reader, as with ``num_workers=0``.
 
     **Epochs.** Each iteration of the DataLoader is the next epoch, as for a Loader. ``set_epoch``
     works before an iteration, also with persistent workers.
@@ -93,6 +95,7 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
         self._length: Tuple[str, int] = ("", 0)
         self._waits = Waits()
         self._turn: "Optional[weakref.ref[_Turn]]" = None  # the latest iteration in this process
+        self._easy: Optional[bool] = None  # whether its fields need no Python, once that is known
         self._meters: List[Meter] = []  # of loaders that earlier iterations keep
         _alive.add(self)
 
@@ -101,24 +104,56 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
     def _hand_out(self) -> Board:
         """Returns the board for a process that is about to start."""
         with self._lock:
-            found = above(self)
+            found, loop, begins = above(self), None, None
             if found is not None:
                 self._part()
+                loop = attached(found[0])
+                if loop is None:
+                    self._loader._begun = self._loader._begun or found[1] is not None  # where the StatefulDataLoader points
+                    begins = self._begins(found[0])
             if self._board is None or self._board.owner != os.getpid():
                 self._board = Board()
                 self._tell()
             elif (self._handed, self._ranks) != (upcoming(self._loader), _checks.ranks(None, None)):
                 self._tell()
             self._board.ticket += 1
-            loop = None if found is None else attached(found[0])
-            if found is not None and loop is None:
-                self._loader._begun = self._loader._begun or found[1] is not None  # where the StatefulDataLoader points
-                # Not raised here: an exception before a fork is lost.
-                loop = Loop(self._board, self._waits, found[0], self._loader._unfit(), found[1] is not None)
+            if found is not None and begins is not None:
+                loop = Loop(self._board, self._waits, found[0], found[1] is not None, *begins)
                 if found[1] is not None:
                     self._board.write(notes.resumes_of(self._board.ticket), {"ticket": self._board.ticket, **found[1]})
-            self._board.lender = None if loop is None else loop.lender
+            self._board.lender, self._board.alone = (None, None) if loop is None else (loop.lender, loop.alone)
             return self._board
+
+    def _begins(self, iterator: Any) -> "Tuple[Optional[BaseException], bool]":
+        """Returns why an iterator must not deliver batches, and whether its loop reads by itself.
+        Raises nothing: an exception before a fork is lost."""
+        try:
+            unfit = self._loader._unfit()
+            return (ConfigError(unfit), False) if unfit else (None, self._alone(iterator))
+        except (ShardtoolError, AttributeError):  # the workers meet it, too, or it is another torch
+            return None, False
+        except BaseException as err:
+            return err, False
+
+    def _alone(self, iterator: Any) -> bool:
+        """Whether the workers of an iterator would have nothing to do but to pass batches on. Where
+        ranks talk to each other, which workers cannot, a loop must not begin to."""
+        asked = self._loader._asked
+        if (
+            type(iterator) is not dataloader._MultiProcessingDataLoaderIter or iterator._dataset is not self
+            or iterator._auto_collation or iterator._collate_fn is not collate.default_convert or self._delivery.map is not None
+            or iterator._pin_memory or iterator._timeout or not _without_python(asked.fields or ())
+            or asked.starting["on_error"] == "skip" or asked.starting.get("cost")
+        ):  # fmt: skip
+            return False
+        easy: Optional[bool] = self._easy
+        if easy is None:
+            session = self._loader._session
+            opened = session.client is not None
+            self._easy = easy = _without_python(self._loader._fields())
+            if not (opened or easy):
+                session.close()  # a worker reads
+        return easy
 
     def _part(self) -> None:
         """Leaves the loader to an iteration in this process that could still go on, and has another
@@ -165,6 +200,8 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
             self._turn = weakref.ref(turn)
             return turn
         tap = self._open_tap(worker)
+        if tap.idle:
+            return iter(())
         return _Turn(self._delivery, tap, tap.begin())
 
     def _open_tap(self, worker: Any) -> Tap:
@@ -311,6 +348,12 @@ class Dataset(Arguments[T], torch.utils.data.IterableDataset):  # type: ignore[m
     def close(self) -> None:
         """Ends the reader of this process. Workers end theirs with the DataLoader."""
         self._loader.close()
+
+
+def _without_python(fields: "Iterable[Field]") -> bool:
+    """Whether fields are arrays in the memory that the reader delivers, or text and bytes, which
+    cost a loop as much to receive as to make."""
+    return all(f.decode in ("array", "bytes", "float", "int", "npy", "txt") for f in fields)
 
 
 class _Delivery:

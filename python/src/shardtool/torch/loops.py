@@ -5,6 +5,9 @@ The workers read ahead and cannot know it, and the DataLoader reports it nowhere
 starts the workers in its constructor, and the data set, which is sent to them, finds the iterator
 on the stack. From then on, each batch that the iterator returns is counted. If the iterator is not
 found, nothing is counted, and everything else works as far as it can.
+
+Where nothing in a batch needs Python, workers would only make each batch longer on its way. Then
+the loop reads by itself, as without workers, and those that torch starts have nothing to do.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import time
 import weakref
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
+from torch._utils import ExceptionWrapper
 from torch.utils.data import dataloader
 
 from ..errors import ConfigError
@@ -39,9 +43,13 @@ _iterators: "weakref.WeakValueDictionary[Tuple[str, int], Any]" = weakref.WeakVa
 class Loop:
     """The iterations of one iterator of a DataLoader."""
 
-    def __init__(self, board: Board, waits: Waits, iterator: Any, unfit: str, resumed: bool) -> None:
+    def __init__(self, board: Board, waits: Waits, iterator: Any, resumed: bool, unfit: Optional[BaseException], alone: bool) -> None:
         self._board = board
         self._unfit = unfit  # why it must not deliver batches
+        #: The seed of the iterator if its loop reads by itself.
+        self.alone: Optional[int] = iterator._base_seed if alone else None
+        self._fetcher: Any = None  # of the loop that reads
+        self._starting = 0  # idle workers that may not have begun
         self._resumed = resumed  # whether its first iteration begins where a StatefulDataLoader says
         self._waits = waits
         self._iterator = weakref.ref(iterator)
@@ -49,10 +57,12 @@ class Loop:
         self._turn = 0
         self._first = True  # whether the constructor has not yet called _reset
         waits.begun = waits.begun or time.perf_counter_ns()
-        _iterators[board.secret, self._ticket] = iterator
-        self.lender = Lender(iterator._num_workers)
-        weakref.finalize(iterator, self.lender.close)
-        self._begin()
+        self.lender: Optional[Lender] = None
+        if not alone:
+            _iterators[board.secret, self._ticket] = iterator
+            self.lender = Lender(iterator._num_workers)
+            weakref.finalize(iterator, self.lender.close)
+            self._begin()
         # Set on the object, so that others of its class do not change. It must not refer to the
         # object: torch ends the workers when the iterator is collected.
         iterator._next_data, iterator._reset = self._next_data, self._reset
@@ -63,20 +73,28 @@ class Loop:
         self._order = 1 + max((one.order for one in self._board.loops.values()), default=0)
         self._tell()
 
-    def _reset(self, *args: Any, **options: Any) -> Any:
-        if not self._first:
+    def _reset(self, *args: Any, **options: Any) -> None:
+        if not self._first and self.alone is None:
             self._resumed = False
             self._begin()
         self._first = False
-        iterator = self._iterator()
-        return type(iterator)._reset(iterator, *args, **options)  # type: ignore[union-attr]
+        iterator: Any = self._iterator()
+        type(iterator)._reset(iterator, *args, **options)
+        if self.alone is not None and self._unfit is None:
+            self._starting = iterator._num_workers
+            self._fetcher = dataloader._DatasetKind.create_fetcher(
+                iterator._dataset_kind, iterator._dataset, iterator._auto_collation, iterator._collate_fn, iterator._drop_last
+            )
 
     def _next_data(self) -> Any:
-        if self._unfit:
-            raise ConfigError(self._unfit)
-        iterator, waits, begin = self._iterator(), self._waits, time.perf_counter_ns()
+        if self._unfit is not None:
+            raise self._unfit
+        iterator: Any = self._iterator()
+        if self.alone is not None:
+            return self._own(iterator)
+        waits, begin = self._waits, time.perf_counter_ns()
         try:
-            data = type(iterator)._next_data(iterator)  # type: ignore[union-attr]
+            data = type(iterator)._next_data(iterator)
         except StopIteration:
             raise
         except Exception as err:
@@ -90,6 +108,20 @@ class Loop:
         self._delivered, waits.batches = self._delivered + 1, waits.batches + 1
         self._tell()
         return data
+
+    def _own(self, iterator: Any) -> Any:
+        """Returns the next batch, which the loop reads by itself."""
+        while self._starting:  # a signal to the whole job would end a worker that has not begun
+            data = iterator._get_data()[1]
+            self._starting -= 1
+            if isinstance(data, ExceptionWrapper):  # of worker_init_fn
+                data.reraise()
+        try:
+            return self._fetcher.fetch(None)
+        except StopIteration:
+            if not iterator._persistent_workers:
+                iterator._shutdown_workers()
+            raise
 
     def _check_sent(self, err: Exception) -> None:
         """Raises ConfigError if the loop failed because a batch cannot be sent."""

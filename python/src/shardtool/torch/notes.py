@@ -92,6 +92,8 @@ class Board:
         #: Where the workers of the iterator that is starting them lend batches; None if it is not
         #: known.
         self.lender: Optional[Lender] = None
+        #: The seed of that iterator if its loop reads by itself, see loops: its workers are idle.
+        self.alone: Optional[int] = None
         self._fd = nameless("shardtool-board")
 
     def __getstate__(self) -> Dict[str, Any]:

@@ -50,6 +50,8 @@ class Tap:
         if board.lender is not None:
             with contextlib.suppress(OSError):
                 self.lending = Lending(board.lender, ident)
+        #: Whether the loop reads by itself.
+        self.idle = board.alone == seed
         self._relay: Optional[Relay] = None
         self._sock: Optional[socket.socket] = None
         self._inlet: Optional[wire.Inlet] = None  # of the socket
