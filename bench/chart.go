@@ -6,23 +6,73 @@ import (
 	"fmt"
 	"html"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/shardtool/shardtool/bench/table"
 )
 
-// The drawing, in pixels: a panel for each kind of data, a bar for each system.
+// The drawing, in pixels: a panel for each kind of data, a bar for each system, and what follows it.
 const (
 	chartWidth  = 860
+	chartBehind = 150 // width of the figures
 	chartName   = 250 // width of the names
 	chartBar    = 22  // height of a bar with its gap
 	chartPanel  = 52  // height of a panel's title with its gap
 	chartFooter = 44
 )
 
+// chartOf draws the rates from local disk in the table of a page's summary: each bar is a cell of
+// it. It returns nil for a table without such rates.
+func chartOf(summary string) ([]byte, error) {
+	var columns []string
+	var results []peerResult
+	day := ""
+	for line := range strings.Lines(summary) {
+		if first, _, ok := strings.Cut(strings.TrimPrefix(line, "- "), ":"); ok && day == "" && strings.HasPrefix(line, "- ") {
+			day = first
+		}
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if !strings.HasPrefix(line, "| ") {
+			continue
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if columns == nil {
+			columns = cells
+			continue
+		}
+		for _, k := range peerKinds {
+			at := slices.Index(columns, columnOf(k.shown, "local"))
+			if at < 0 || at >= len(cells) || cells[at] == "–" {
+				continue
+			}
+			rate, err := strconv.ParseFloat(strings.ReplaceAll(cells[at], ",", ""), 64)
+			if err != nil {
+				return nil, fmt.Errorf("the summary's rate of %s: %w", cells[0], err)
+			}
+			results = append(results, peerResult{Store: "local", kind: k.shown, system: cells[0], Rates: table.One(rate)})
+		}
+	}
+	if len(results) == 0 {
+		return nil, nil
+	}
+	return speedChart(results, day), nil
+}
+
+// columnOf is the name of the column of a kind of data from a store.
+func columnOf(kind, store string) string {
+	return strings.ToUpper(kind[:1]) + kind[1:] + ", " + storeNames[store]
+}
+
+// shuffles reports whether a system is measured as it shuffles. The others read in order, which is
+// faster for them.
+func shuffles(system string) bool { return strings.HasPrefix(system, "shardtool") }
+
 // speedChart draws the rates from local disk in the steady state as an SVG, which GitHub shows in a
 // page, in light and in dark. Rates of different kinds of data do not compare, so each panel has
-// its own scale.
+// its own scale. Each bar says whether its samples were shuffled.
 func speedChart(results []peerResult, day string) []byte {
 	var body bytes.Buffer
 	y := 0
@@ -44,23 +94,23 @@ func speedChart(results []peerResult, day string) []byte {
 			html.EscapeString(k.shown))
 		most := rows[0].Rates.Median()
 		for _, r := range rows {
-			width := max(1, r.Rates.Median()/most*(chartWidth-chartName-90))
-			class := "other"
-			if strings.HasPrefix(r.system, "shardtool") {
-				class = "ours"
+			width := max(1, r.Rates.Median()/most*(chartWidth-chartName-chartBehind))
+			class, order := "other", "in order"
+			if shuffles(r.system) {
+				class, order = "ours", "shuffled"
 			}
 			fmt.Fprintf(&body, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", chartName-10, y+15,
 				html.EscapeString(r.system))
 			fmt.Fprintf(&body, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%d\"/>", class, chartName,
 				y+3, width, chartBar-6)
-			fmt.Fprintf(&body, "<text x=\"%.0f\" y=\"%d\">%s</text>\n", chartName+width+8, y+15,
-				table.Count(r.Rates.Median()))
+			fmt.Fprintf(&body, "<text x=\"%.0f\" y=\"%d\">%s, %s</text>\n", chartName+width+8, y+15,
+				table.Count(r.Rates.Median()), order)
 			y += chartBar
 		}
 	}
 	y += chartFooter
-	fmt.Fprintf(&body, "<text class=\"note\" x=\"0\" y=\"%d\">Python batches from local disk, steady state. shardtool shuffles, in a window of an eighth of the data, and checks every block;</text>\n", y-22)
-	fmt.Fprintf(&body, "<text class=\"note\" x=\"0\" y=\"%d\">the others do not shuffle. Two cores, page cache warm, %s. Settings: docs/benchmarks.md.</text>\n", y-6, day)
+	fmt.Fprintf(&body, "<text class=\"note\" x=\"0\" y=\"%d\">Python batches from local disk, steady state. Shuffled: in a window of an eighth of the data, every block checked. In order: the system</text>\n", y-22)
+	fmt.Fprintf(&body, "<text class=\"note\" x=\"0\" y=\"%d\">does not shuffle, which is faster for it. Two cores, page cache warm, %s. Each bar is a row of the table in docs/benchmarks.md.</text>\n", y-6, day)
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"Samples per second of data loaders\">\n", chartWidth, y)
 	out.WriteString("<style>text{font:13px sans-serif;fill:#24292f}.head{font-weight:bold}.note{font-size:11px;fill:#57606a}.ours{fill:#0969da}.other{fill:#afb8c1}" +

@@ -3,7 +3,10 @@ package main
 import (
 	"encoding/xml"
 	"errors"
+	"flag"
 	"io"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,5 +45,46 @@ func TestSpeedChart(t *testing.T) {
 		if strings.Contains(svg, none) {
 			t.Errorf("%q is drawn", none)
 		}
+	}
+}
+
+var updateChart = flag.Bool("update", false, "draw docs/speed.svg anew, from the table of docs/benchmarks.md")
+
+// TestChartOfPage: the chart of README is drawn from the table of the page, whose rows are all in
+// it, and each bar says whether it was shuffled.
+func TestChartOfPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/benchmarks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, summary, _, ok := between(string(page), "summary")
+	chart, err := chartOf(summary)
+	if !ok || err != nil || chart == nil {
+		t.Fatal(ok, err)
+	}
+	if *updateChart {
+		if err := os.WriteFile("../docs/speed.svg", chart, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is, err := os.ReadFile("../docs/speed.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(is) != string(chart) {
+		t.Error("docs/speed.svg is not drawn from the table of docs/benchmarks.md: run the test with -update")
+	}
+	bars := strings.Count(string(chart), "<rect")
+	shuffled, ordered := strings.Count(string(chart), ", shuffled</text>"), strings.Count(string(chart), ", in order</text>")
+	cells := 0 // of the columns of local disk
+	for line := range strings.Lines(summary) {
+		for i, cell := range strings.Split(line, " | ") {
+			if strings.HasPrefix(line, "| ") && slices.Contains([]int{1, 3, 6, 8, 9}, i) && strings.Trim(cell, "0123456789, |\n") == "" && !strings.HasPrefix(line, "| zstd") {
+				cells++
+			}
+		}
+	}
+	if bars != cells || shuffled+ordered != bars || shuffled == 0 || ordered == 0 {
+		t.Errorf("%d bars for %d cells, of which %d are shuffled and %d in order", bars, cells, shuffled, ordered)
 	}
 }

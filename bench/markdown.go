@@ -41,16 +41,19 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 		return nil
 	}
 	if len(b.peers) > 0 {
-		if _, _, _, ok := between(text, "summary"); ok {
-			chart := filepath.Join(filepath.Dir(path), "speed.svg")
-			if err := os.WriteFile(chart, speedChart(b.peers, today()), 0o644); err != nil {
-				return err
-			}
-		}
 		for name, table := range map[string]func() string{
 			"summary": b.summaryMarkdown, "peers": b.peersMarkdown, "tried": b.triedMarkdown,
 		} {
 			if err := put(name, func(string) (string, error) { return table(), nil }); err != nil {
+				return err
+			}
+		}
+		if _, summary, _, ok := between(text, "summary"); ok {
+			chart, err := chartOf(summary)
+			if err == nil && chart != nil {
+				err = os.WriteFile(filepath.Join(filepath.Dir(path), "speed.svg"), chart, 0o644)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -100,7 +103,7 @@ func (b *bench) summaryMarkdown() string {
 	rates := map[[2]string]string{}
 	for _, k := range peerKinds {
 		for _, store := range k.stores {
-			column := strings.ToUpper(k.shown[:1]) + k.shown[1:] + ", " + storeNames[store]
+			column := columnOf(k.shown, store)
 			for _, r := range b.peers {
 				if r.kind != k.shown || r.Store != store {
 					continue
