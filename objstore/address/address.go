@@ -65,7 +65,8 @@
 //
 // REVISION is a branch, a tag or a commit, with %2F for a slash, or refs/convert/parquet and the
 // like; without it main is read. It becomes a commit when the store is used first. HF_ENDPOINT,
-// HF_TOKEN, HF_TOKEN_PATH and HF_HOME are read as other programs for the Hub read them.
+// HF_TOKEN, HF_TOKEN_PATH, HF_HOME and HF_OIDC_RESOURCE are read as other programs for the Hub read
+// them.
 //
 // A bucket of the Hub is reached through its gateway for the API of S3, with the keys that the Hub
 // makes for a token (https://huggingface.co/docs/hub/storage-buckets-s3). The SDK finds them as for

@@ -48,6 +48,7 @@ type store struct {
 
 	apis, resolvers ranged.Quota
 	inFile          rotated // the token of the file
+	trusted         trusted
 
 	turn   turn // of the request that learns the commit; who takes it may use commit
 	commit string
@@ -141,7 +142,7 @@ func (s *store) Remove(context.Context, string) error {
 func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
 	token, from := s.token()
 	d := objstore.Description{Identity: "anonymous", From: from, Endpoint: s.endpoint.String()}
-	if token == "" {
+	if token == "" && oidcResource() == "" {
 		d.From = "no token in HF_TOKEN or in " + from
 		return d, nil
 	}

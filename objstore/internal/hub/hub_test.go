@@ -3,6 +3,7 @@ package hub_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -472,6 +474,102 @@ func TestTokens(t *testing.T) {
 		}
 		if d, _ := objstore.Describe(t.Context(), store); !strings.HasSuffix(d.From, c.from) {
 			t.Errorf("%v: from %s, want %s", c.environment, d.From, c.from)
+		}
+	}
+}
+
+// TestTrusted reads with a token that the Hub gives for the identity of a job, before any other. It
+// is got once, again before it ends, and waited for as a store is; a refusal says what to do.
+func TestTrusted(t *testing.T) {
+	s := hubserver.NewSet(map[string]hubserver.File{"a": {Data: pattern(1, 1000), Kind: hubserver.Git}})
+	s.Token, s.Private = "hf_jwt_1", true
+	server := hubserver.New(t, map[string]*hubserver.Set{"o/private": s})
+	var exchanges, identities, fails atomic.Int32
+	seconds := 3600
+	server.Hook = func(w http.ResponseWriter, r *http.Request, _ bool) bool {
+		switch {
+		case r.URL.Path == "/identity":
+			if identities.Add(1); r.Header.Get("Authorization") != "Bearer of-the-job" || r.URL.Query().Get("audience") != server.URL || r.URL.Query().Get("v") != "2" {
+				http.Error(w, "", http.StatusForbidden)
+				return true
+			}
+			fmt.Fprint(w, `{"value":"identity"}`)
+		case r.URL.Path == "/oauth/token":
+			var in map[string]string
+			_ = json.NewDecoder(r.Body).Decode(&in)
+			switch {
+			case fails.Add(-1) >= 0:
+				http.Error(w, "", http.StatusServiceUnavailable)
+			case r.Header.Get("Authorization") != "" || in["subject_token"] != "identity" || in["resource"] != "datasets/o/private" ||
+				!strings.HasSuffix(in["grant_type"], "token-exchange") || !strings.HasSuffix(in["subject_token_type"], "id_token"):
+				http.Error(w, "", http.StatusForbidden)
+			default:
+				exchanges.Add(1)
+				fmt.Fprintf(w, `{"access_token":"hf_jwt_1","expires_in":%d}`, seconds)
+			}
+		default:
+			return false
+		}
+		return true
+	}
+	set := func(names ...string) {
+		t.Helper()
+		for _, name := range []string{"HF_OIDC_RESOURCE", "HF_OIDC_ID_TOKEN", "GITHUB_ACTIONS", "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"} {
+			t.Setenv(name, "")
+		}
+		for i := 0; i < len(names); i += 2 {
+			t.Setenv(names[i], names[i+1])
+		}
+	}
+	t.Setenv("HF_TOKEN", "hf_of_another")
+	github := []string{"HF_OIDC_RESOURCE", "datasets/o/private", "GITHUB_ACTIONS", "true", "ACTIONS_ID_TOKEN_REQUEST_URL", server.URL + "/identity?v=2",
+		"ACTIONS_ID_TOKEN_REQUEST_TOKEN", "of-the-job"}
+	set(github...)
+	fails.Store(2)
+	store := openAt(t, "datasets/o/private", quick())
+	for range 3 {
+		if _, err := read(t, store, "a", 0, 4); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if exchanges.Load() != 1 || identities.Load() != 3 { // an identity for each attempt
+		t.Errorf("%d exchanges, %d identities", exchanges.Load(), identities.Load())
+	}
+	if d, err := objstore.Describe(t.Context(), store); err != nil || d.From != "HF_OIDC_RESOURCE" {
+		t.Error(d, err)
+	}
+	exchanges.Store(0)
+	seconds = 200 // less than the margin: each request gets another
+	store = openAt(t, "datasets/o/private", quick())
+	for range 2 {
+		if _, err := read(t, store, "a", 0, 4); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if exchanges.Load() < 2 {
+		t.Errorf("%d exchanges of tokens that end soon", exchanges.Load())
+	}
+	exchanges.Store(0)
+	set("HF_OIDC_RESOURCE", "datasets/o/private", "HF_OIDC_ID_TOKEN", "identity") // there is no other, so it serves to its end
+	store = openAt(t, "datasets/o/private", quick())
+	for range 2 {
+		if _, err := read(t, store, "a", 0, 4); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if exchanges.Load() != 1 {
+		t.Errorf("%d exchanges of an identity that was given", exchanges.Load())
+	}
+	for want, names := range map[string][]string{
+		"set HF_OIDC_ID_TOKEN": {"HF_OIDC_RESOURCE", "datasets/o/private"},
+		"id-token: write":      {"HF_OIDC_RESOURCE", "datasets/o/private", "GITHUB_ACTIONS", "true"},
+		"trust this workflow":  {"HF_OIDC_RESOURCE", "datasets/o/other", "HF_OIDC_ID_TOKEN", "identity"},
+		"GitHub gives no":      append(github[:6:6], "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "of-another"),
+	} {
+		set(names...)
+		_, err := read(t, openAt(t, "datasets/o/private", quick()), "a", 0, 4)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "of-another") {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

@@ -52,8 +52,17 @@ func (s *store) sendOne(request *http.Request) (*http.Response, error) {
 	if err := q.Take(); err != nil {
 		return nil, err
 	}
-	if token, _ := s.token(); token != "" && s.own(request.URL) {
-		request.Header.Set("Authorization", "Bearer "+token)
+	if s.own(request.URL) {
+		token, _ := s.token()
+		if resource := oidcResource(); resource != "" {
+			var err error
+			if token, err = s.exchanged(request.Context(), resource); err != nil {
+				return nil, err
+			}
+		}
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
 	}
 	answer, err := s.Client.Send(request)
 	q.Answered(answer)
@@ -81,6 +90,11 @@ func (s *store) quota(u *url.URL) *ranged.Quota {
 // login may replace it. While a file is being replaced, it may be missing or empty: then the last
 // token of the file serves.
 func (s *store) token() (token, from string) {
+	if oidcResource() != "" { // exchanged gets it
+		s.trusted.mu.Lock()
+		defer s.trusted.mu.Unlock()
+		return s.trusted.token, "HF_OIDC_RESOURCE"
+	}
 	token, from = credentials.Setting("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 	token = oneLine.Replace(token)
 	if token == "" {
