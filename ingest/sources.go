@@ -79,18 +79,18 @@ func (f *Found) Check(ctx context.Context, target string) error {
 	if err != nil || target == "" {
 		return err
 	}
-	name := f.unpacked(ctx, target)
+	name, to := f.unpacked(ctx, target), objstore.Addresses([]string{target})[0]
 	switch {
 	case name == "":
 	case f.kind == &datasetKind:
 		return &Error{Err: hint.With(
 			fmt.Errorf("%s has files that are no part of a data set, such as %s, and the source %s is a data set: "+
-				"sources come first; for a data set among these files, choose an empty folder", target, name, f.srcs[0]),
-			hint.Command("adds the files to the data set", "pack", target, f.srcs[0].String(), "--append"),
-			hint.Command("replaces it", "pack", target, f.srcs[0].String(), "--overwrite"),
+				"sources come first; for a data set among these files, choose an empty folder", to, name, f.srcs[0]),
+			hint.Command("adds the files to the data set", "pack", to.String(), f.srcs[0].String(), "--append"),
+			hint.Command("replaces it", "pack", to.String(), f.srcs[0].String(), "--overwrite"),
 		)}
-	case f.Warn != nil:
-		f.Warn(fmt.Sprintf("%s has other files too, such as %s, and the shards will lie among them: a folder of its own is easier to copy and to delete", target, name))
+	default:
+		f.warn("%s has other files too, such as %s, and the shards will lie among them: a folder of its own is easier to copy and to delete", to, name)
 	}
 	return nil
 }
