@@ -150,6 +150,20 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	} else if hint == "" && len(like) == 1 && edits(name, like[0]) == 1 {
 		return usagef("no command %q: `%s` deletes data: see `shardtool %[2]s --help`", name, like[0])
 	}
+	if hint == "" { // the words of a name, such as split-dataset
+		for word := range strings.SplitSeq(name, "-") {
+			hint = cmp.Or(hint, meant[word])
+		}
+	}
+	if hint == "" {
+		var all []string
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				all = append(all, sub.Name())
+			}
+		}
+		hint = "the commands are " + strings.Join(all, ", ")
+	}
 	return usagef("no command %q%s", name, hinted(cmd, hint))
 }
 
@@ -216,6 +230,11 @@ var noFlag = map[string]string{
 
 // answer says what to do in place of a flag that a command lacks; empty if that is not known.
 func answer(cmd *cobra.Command, name string) string {
+	if dashed := strings.ReplaceAll(name, "_", "-"); dashed != name && cmd.Flags().Lookup(dashed) != nil {
+		return fmt.Sprintf("did you mean --%s?", dashed)
+	} else if dashed != name {
+		return answer(cmd, dashed)
+	}
 	switch {
 	case noFlag[name] != "":
 		return noFlag[name]
@@ -223,8 +242,8 @@ func answer(cmd *cobra.Command, name string) string {
 		return lastArgument
 	case cmd.Name() == "ls" && slices.Contains(meantFlags[name], "limit"):
 		return "`| head` shows the first lines"
-	case cmd.Name() == "pack" && name == "filter":
-		return including
+	case flagWords[cmd.Name()+" "+name] != "": // also where a flag is called nearly so
+		return flagWords[cmd.Name()+" "+name]
 	case name == "dry-run" && cmd.Name() == "pack":
 		return "`shardtool doctor SRC` reads the source and writes nothing"
 	case name == "dry-run":

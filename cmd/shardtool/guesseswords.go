@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,6 +49,9 @@ var flagWords = map[string]string{
 	"pack seq": "--pack-tokens 8192 makes samples of so many tokens", "pack sequence": "--pack-tokens 8192 makes samples of so many tokens",
 	"pack context": "--pack-tokens 8192 makes samples of so many tokens", "pack max length": "--pack-tokens 8192 makes samples of so many tokens",
 	"pack eos": "--separator ID puts this token behind each document, with --pack-tokens", "pack bos": "--separator ID puts this token behind each document, with --pack-tokens",
+	"pack skip": "--on-error skip leaves out samples that cannot be read, and counts them", "pack ignore": "--on-error skip leaves out samples that cannot be read, and counts them",
+	"processes": "--workers sets the threads, where a command has it", "cores": "--workers sets the threads, where a command has it",
+	"pack eod": "--separator ID puts this token behind each document, with --pack-tokens", "head rows": "-n 3 shows three samples",
 	"skip": continuing, "start": continuing, "offset": continuing, "from": continuing, "cat resume": continuing, "continue": continuing,
 	"inspect schema": "inspect prints fields, types and sizes without a flag", "inspect fields": "inspect prints fields, types and sizes without a flag",
 	"inspect columns": "inspect prints fields, types and sizes without a flag", "inspect stats": "inspect prints fields, types and sizes without a flag",
@@ -79,10 +83,14 @@ func byWords(cmd *cobra.Command, name string) string {
 	for n := len(words); n > 0; n-- {
 		for at := range len(words) - n + 1 {
 			run := strings.Join(words[at:at+n], " ")
+			flag := strings.Join(words[at:at+n], "-")
+			if f := cmd.Flags().Lookup(flag); f != nil && n > 1 && n < len(words) && !f.Hidden && !slices.Contains(destructive, flag) {
+				return fmt.Sprintf("did you mean --%s?", flag)
+			}
 			if text := flagWords[cmd.Name()+" "+run]; text != "" {
 				return text
 			}
-			if text := flagWords[run]; text != "" {
+			if text := flagWords[run]; text != "" && (text != continuing || cmd.Flags().Lookup("checkpoint-in") != nil) {
 				return text
 			}
 		}

@@ -487,7 +487,7 @@ def missing(owner: object, name: str, known: Mapping[str, str], title: str) -> A
         raise AttributeError(f"{title} has no {name!r}: {answer}")
     if not name.startswith("_") and not hasattr(type(owner), name):  # else a property has failed
         has = [n for n in dir(type(owner)) if not n.startswith("_")]
-        like = difflib.get_close_matches(name, has, 1, 0.75)
+        like = [word for word in name.split("_") if word in has] or difflib.get_close_matches(name, has, 1, 0.75)
         raise AttributeError(f"{title} has no {name!r}: " + (f"did you mean {like[0]}?" if like else f"it has {', '.join(has)}"))
     return object.__getattribute__(owner, name)
 
