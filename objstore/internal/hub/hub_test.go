@@ -487,14 +487,14 @@ func TestTrusted(t *testing.T) {
 	var exchanges, identities, fails atomic.Int32
 	seconds := 3600
 	server.Hook = func(w http.ResponseWriter, r *http.Request, _ bool) bool {
-		switch {
-		case r.URL.Path == "/identity":
+		switch r.URL.Path {
+		case "/identity":
 			if identities.Add(1); r.Header.Get("Authorization") != "Bearer of-the-job" || r.URL.Query().Get("audience") != server.URL || r.URL.Query().Get("v") != "2" {
 				http.Error(w, "", http.StatusForbidden)
 				return true
 			}
 			fmt.Fprint(w, `{"value":"identity"}`)
-		case r.URL.Path == "/oauth/token":
+		case "/oauth/token":
 			var in map[string]string
 			_ = json.NewDecoder(r.Body).Decode(&in)
 			switch {
