@@ -41,6 +41,7 @@ type distant struct {
 	store *mem.Store
 	mu    sync.Mutex
 	asked map[string]int
+	bytes int // of the answers
 	down  int // after how many requests the server answers 503 alone; never if 0
 }
 
@@ -75,6 +76,9 @@ func (d *distant) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.Header().Set("ETag", fmt.Sprintf("%q", info.ETag))
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 	}
+	d.mu.Lock()
+	d.bytes += w.Body.Len()
+	d.mu.Unlock()
 	answer := w.Result()
 	answer.Request = r
 	return answer, nil
