@@ -296,7 +296,8 @@ def test_parent_killed(small: Path, tmp_path: Path, method: str) -> None:
     """Reader and workers end with the process of the loop."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    with subprocess.Popen([sys.executable, program, small, method], stdout=subprocess.PIPE, start_new_session=True) as job:
+    env = {**os.environ, "PYTHONPATH": str(Path(shardtool.__file__).parents[1])}
+    with subprocess.Popen([sys.executable, program, small, method], stdout=subprocess.PIPE, start_new_session=True, env=env) as job:
         assert job.stdout is not None and job.stdout.readline() == b"10\n"
         (reader,) = children(job.pid)
         job.kill()
