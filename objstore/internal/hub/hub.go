@@ -33,6 +33,7 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/internal/credentials"
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
@@ -47,8 +48,8 @@ type store struct {
 	endpoint *url.URL // HF_ENDPOINT
 
 	apis, resolvers ranged.Quota
-	inFile          rotated // the token of the file
-	trusted         trusted
+	inFile          rotated                  // the token of the file
+	trusted         credentials.Kept[string] // tokens that the Hub gives for the identity of a job
 
 	turn   turn // of the request that learns the commit; who takes it may use commit
 	commit string
@@ -61,6 +62,7 @@ type store struct {
 // request. The store needs no closing.
 func New(rest string, opts Options) (objstore.Store, error) {
 	s := &store{turn: make(turn, 1), files: map[string]*file{}}
+	s.trusted.Ask = s.exchange
 	const advice = "a token in HF_TOKEN, or an account with a higher limit, raises it"
 	s.apis.Advice, s.resolvers.Advice = advice, advice
 	err := s.parse(rest)
@@ -140,9 +142,9 @@ func (s *store) Remove(context.Context, string) error {
 
 // Describe asks the Hub whose token it is.
 func (s *store) Describe(ctx context.Context) (objstore.Description, error) {
-	token, from := s.token()
+	is, from := s.authorized()
 	d := objstore.Description{Identity: "anonymous", From: from, Endpoint: s.endpoint.String()}
-	if token == "" && oidcResource() == "" {
+	if !is {
 		d.From = "no token in HF_TOKEN or in " + from
 		return d, nil
 	}

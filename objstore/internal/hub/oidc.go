@@ -11,54 +11,39 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore/internal/ranged"
 )
 
-// trusted is a token of the Hub for a job of a CI service that the Hub trusts ("Trusted
-// Publishers"), as huggingface_hub 2.4 gets it (_get_token_from_oidc): HF_OIDC_RESOURCE says for
-// what, and has precedence over all other tokens.
-type trusted struct {
-	mu       sync.Mutex
-	resource string
-	token    string
-	until    time.Time
-}
-
 // oidcMargin is how long before its end a token is replaced, if another identity can be had.
 const oidcMargin = 5 * time.Minute
 
-// oidcResource is the repository or the user that the token is for, "" where none is wanted.
+// oidcResource is the repository or the user that HF_OIDC_RESOURCE wants a token for, "" where it
+// wants none. It has precedence over all other tokens.
 func oidcResource() string { return strings.TrimSpace(os.Getenv("HF_OIDC_RESOURCE")) }
 
-// exchanged returns the token for a resource. A failure is an error: who asks for such a token wants
-// no other.
-func (s *store) exchanged(ctx context.Context, resource string) (string, error) {
-	t := &s.trusted
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.resource == resource && time.Now().Before(t.until) {
-		return t.token, nil
-	}
+// exchange gets a token of the Hub for a job of a CI service that the Hub trusts ("Trusted
+// Publishers"), as huggingface_hub 2.4 gets it (_get_token_from_oidc). A failure is an error: who
+// asks for such a token wants no other.
+func (s *store) exchange(ctx context.Context, _ bool) (token string, end time.Time, err error) {
 	identity, margin, err := s.identity(ctx)
 	if err != nil {
-		return "", err
+		return "", end, err
 	}
 	s.Secrets.Remember(identity)
 	body, err := json.Marshal(map[string]string{
 		"grant_type":         "urn:ietf:params:oauth:grant-type:token-exchange",
 		"subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
 		"subject_token":      identity,
-		"resource":           resource,
+		"resource":           oidcResource(),
 	})
 	if err != nil {
-		return "", err
+		return "", end, err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint.JoinPath("oauth/token").String(), bytes.NewReader(body))
 	if err != nil {
-		return "", err
+		return "", end, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	var answer struct {
@@ -68,15 +53,13 @@ func (s *store) exchanged(ctx context.Context, resource string) (string, error) 
 	began := time.Now()
 	if err := s.oidc(request, &answer, "the Hub exchanges no token for HF_OIDC_RESOURCE",
 		"check the resource, and that its settings trust this workflow"); err != nil {
-		return "", err
+		return "", end, err
 	}
 	if answer.Token == "" {
-		return "", errors.New("the Hub answers HF_OIDC_RESOURCE without a token")
+		return "", end, errors.New("the Hub answers HF_OIDC_RESOURCE without a token")
 	}
 	s.Secrets.Remember(answer.Token)
-	t.resource, t.token = resource, answer.Token
-	t.until = began.Add(time.Duration(cmp.Or(answer.Seconds, 3600))*time.Second - margin)
-	return t.token, nil
+	return answer.Token, began.Add(time.Duration(cmp.Or(answer.Seconds, 3600))*time.Second - margin), nil
 }
 
 // identity returns the identity of the job: the one given, or one that GitHub makes. Only the latter

@@ -53,12 +53,9 @@ func (s *store) sendOne(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if s.own(request.URL) {
-		token, _ := s.token()
-		if resource := oidcResource(); resource != "" {
-			var err error
-			if token, err = s.exchanged(request.Context(), resource); err != nil {
-				return nil, err
-			}
+		token, err := s.bearer(request.Context())
+		if err != nil {
+			return nil, err
 		}
 		if token != "" {
 			request.Header.Set("Authorization", "Bearer "+token)
@@ -90,11 +87,6 @@ func (s *store) quota(u *url.URL) *ranged.Quota {
 // login may replace it. While a file is being replaced, it may be missing or empty: then the last
 // token of the file serves.
 func (s *store) token() (token, from string) {
-	if oidcResource() != "" { // exchanged gets it
-		s.trusted.mu.Lock()
-		defer s.trusted.mu.Unlock()
-		return s.trusted.token, "HF_OIDC_RESOURCE"
-	}
 	token, from = credentials.Setting("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 	token = oneLine.Replace(token)
 	if token == "" {
@@ -124,6 +116,24 @@ func tokenFile() string {
 	}
 	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), "~/.cache")
 	return filepath.Join(expanded(cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cache, "huggingface"))), "token")
+}
+
+// bearer returns the token of a request, or "".
+func (s *store) bearer(ctx context.Context) (string, error) {
+	if oidcResource() != "" {
+		return s.trusted.Get(ctx)
+	}
+	token, _ := s.token()
+	return token, nil
+}
+
+// authorized reports whether requests have a token, and where it is from, or would be.
+func (s *store) authorized() (is bool, from string) {
+	if oidcResource() != "" {
+		return true, "HF_OIDC_RESOURCE"
+	}
+	token, from := s.token()
+	return token != "", from
 }
 
 // rotated is the token of a file that others replace.
@@ -167,9 +177,9 @@ func (s *store) explain(answer *http.Response) error {
 		Request: ranged.Clean(answer.Header.Get("X-Request-Id")),
 		After:   ranged.RetryAfter(answer.Header),
 	}
-	token, from := s.token()
+	is, from := s.authorized()
 	access := fmt.Sprintf("the token in %s may not read it: give one that may", from)
-	if token == "" {
+	if !is {
 		access = fmt.Sprintf("no token was found in HF_TOKEN or in %s: set HF_TOKEN to one that may read it", from)
 	}
 	if q := s.quota(answer.Request.URL); status == http.StatusTooManyRequests {
