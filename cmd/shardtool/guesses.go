@@ -20,9 +20,13 @@ const (
 )
 
 const (
-	pruning   = "`shardtool prune DATASET` deletes the files that no kept generation needs; `--dry-run` lists them first"
-	checking  = "`shardtool verify DATASET --deep` checks every byte"
-	repairing = "`shardtool verify DATASET --deep` names what is damaged: copy those files again from where the data set came from, or `shardtool pack` them again"
+	pruning    = "`shardtool prune DATASET` deletes the files that no kept generation needs; `--dry-run` lists them first"
+	checking   = "`shardtool verify DATASET --deep` checks every byte"
+	describing = "`shardtool inspect DATASET` describes a data set"
+	making     = "`shardtool pack SRC OUT` makes a data set"
+	staging    = "`shardtool stage DATASET --cache DIR` fills a cache before a job"
+	optimizing = "a program in Python writes samples with shardtool.optimize; `shardtool pack SRC OUT` packs files as they are"
+	repairing  = "`shardtool verify DATASET --deep` names what is damaged: copy those files again from where the data set came from, or `shardtool pack` them again"
 )
 
 // meant says what does the work of commands that other programs have.
@@ -43,13 +47,13 @@ var meant = map[string]string{
 	"filter":     "`shardtool select DATASET --where EXPR --name NAME` makes a view",
 	"extract":    "`shardtool unpack DATASET DIR` writes the fields as files",
 	"tail":       "`shardtool ls DATASET` lists keys, `shardtool get DATASET KEY` prints a sample",
-	"info":       "`shardtool inspect DATASET` describes a data set",
-	"stats":      "`shardtool inspect DATASET` describes a data set",
+	"info":       describing,
+	"stats":      describing,
 	"show":       "`shardtool view DATASET` shows samples in a browser, `shardtool head DATASET` in the terminal",
 	"delete":     deleting,
 	"rm":         deleting,
 	"shuffle":    "`shardtool pack SRC OUT --pack-shuffle SEED` shuffles when packing, `shardtool cat DATASET --shuffle` when reading",
-	"create":     "`shardtool pack SRC OUT` makes a data set",
+	"create":     making,
 	"fsck":       checking,
 	"scrub":      checking,
 	"lint":       "`shardtool doctor DATASET` finds what training would stumble over",
@@ -68,27 +72,27 @@ var meant = map[string]string{
 	"list":       "`shardtool ls DATASET` lists keys",
 	"keys":       "`shardtool ls DATASET` lists keys",
 	"schema":     "`shardtool inspect DATASET` lists the fields and what they hold",
-	"stat":       "`shardtool inspect DATASET` describes a data set",
+	"stat":       describing,
 	"diff":       "`shardtool inspect DATASET --against OTHER` compares two data sets",
 	"compare":    "`shardtool inspect DATASET --against OTHER` compares two data sets",
 	"append":     "`shardtool pack SRC DATASET --append` adds samples",
 	"import":     "`shardtool pack SRC OUT` reads files of other formats",
 	"convert":    "`shardtool pack SRC OUT` reads files of other formats, `shardtool export DATASET OUT --as FORM` writes them",
-	"build":      "`shardtool pack SRC OUT` makes a data set",
-	"make":       "`shardtool pack SRC OUT` makes a data set",
-	"prepare":    "`shardtool pack SRC OUT` makes a data set",
+	"build":      making,
+	"make":       making,
+	"prepare":    making,
 	"add":        "`shardtool pack SRC DATASET --append` adds samples, `shardtool layer add DATASET NAME TABLE --key COLUMN` fields",
 	"open":       "`shardtool view DATASET` shows samples in a browser, `shardtool head DATASET` in the terminal",
 	"load":       "`shardtool cat DATASET` streams samples; a training loop reads with shardtool.Loader in Python",
-	"describe":   "`shardtool inspect DATASET` describes a data set",
-	"meta":       "`shardtool inspect DATASET` describes a data set",
+	"describe":   describing,
+	"meta":       describing,
 	"size":       "`shardtool inspect DATASET` prints numbers and sizes",
 	"du":         "`shardtool inspect DATASET` prints numbers and sizes",
 	"len":        "`shardtool inspect DATASET` counts samples",
-	"cache":      "`shardtool stage DATASET --cache DIR` fills a cache before a job",
-	"warm":       "`shardtool stage DATASET --cache DIR` fills a cache before a job",
-	"warmup":     "`shardtool stage DATASET --cache DIR` fills a cache before a job",
-	"prefetch":   "`shardtool stage DATASET --cache DIR` fills a cache before a job",
+	"cache":      staging,
+	"warm":       staging,
+	"warmup":     staging,
+	"prefetch":   staging,
 	"benchmark":  "`shardtool bench DATASET` measures what training would wait for",
 	"profile":    "`shardtool bench DATASET` measures what training would wait for",
 	"test":       "`shardtool verify DATASET --deep` checks every byte, `shardtool bench DATASET` measures speed",
@@ -104,10 +108,10 @@ var meant = map[string]string{
 	"rechunk":    "`shardtool pack DATASET OUT --shard-size 64MiB` cuts a data set into other shards",
 	"rename":     "`shardtool pack DATASET OUT --rename txt=caption.txt` renames a field; a data set is a folder, which any tool renames",
 	"dedup":      "`shardtool select DATASET --without-keys FILE --name NAME` leaves out samples whose keys you have found",
-	"tokenize":   "a program in Python writes token ids with shardtool.optimize, which `shardtool pack DATASET OUT --pack-tokens 8192 --separator ID` joins",
-	"preprocess": "a program in Python writes samples with shardtool.optimize; `shardtool pack SRC OUT` packs files as they are",
-	"process":    "a program in Python writes samples with shardtool.optimize; `shardtool pack SRC OUT` packs files as they are",
-	"optimize":   "a program in Python writes samples with shardtool.optimize; `shardtool pack SRC OUT` packs files as they are",
+	"tokenize":   tokenizing,
+	"preprocess": optimizing,
+	"process":    optimizing,
+	"optimize":   optimizing,
 	"map":        "a program in Python writes samples with shardtool.optimize, fields with shardtool.annotate",
 	"annotate":   "`shardtool layer add DATASET NAME TABLE --key COLUMN` adds fields; a program in Python computes them with shardtool.annotate",
 	"plot":       "`shardtool inspect DATASET` prints the sizes of fields as bars, `shardtool view DATASET` shows samples in a browser",
@@ -138,11 +142,7 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	mild := slices.DeleteFunc(slices.Clone(like), func(name string) bool { return slices.Contains(destructive, name) })
 	if cmd.HasParent() { // a group, such as layer
 		name = cmd.Name() + " " + name
-		var has []string
-		for _, sub := range cmd.Commands() {
-			has = append(has, sub.Name())
-		}
-		hint = fmt.Sprintf("`%s` has %s", cmd.CommandPath(), strings.Join(has, ", "))
+		hint = fmt.Sprintf("`%s` has %s", cmd.CommandPath(), commandsOf(cmd))
 	} else if hint == "" && (strings.ContainsAny(name, "./:")) {
 		hint = fmt.Sprintf("a command comes first, as in `shardtool inspect %s` or `shardtool pack %[1]s OUT`", name)
 	} else if hint == "" && len(mild) > 0 {
@@ -156,15 +156,20 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if hint == "" {
-		var all []string
-		for _, sub := range cmd.Commands() {
-			if sub.IsAvailableCommand() {
-				all = append(all, sub.Name())
-			}
-		}
-		hint = "the commands are " + strings.Join(all, ", ")
+		hint = "the commands are " + commandsOf(cmd)
 	}
 	return usagef("no command %q%s", name, hinted(cmd, hint))
+}
+
+// commandsOf lists the commands below a command, but hidden ones.
+func commandsOf(cmd *cobra.Command) string {
+	var all []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			all = append(all, sub.Name())
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // hinted is a hint, which may be empty, and where to read more.
@@ -221,7 +226,7 @@ var noFlag = map[string]string{
 	"j":           "--workers sets the threads",
 	"y":           "no command asks",
 	"yes":         "no command asks",
-	"q":           "--quiet prints warnings and errors alone, where a command has it",
+	"q":           quietly,
 	"h":           "--help prints what the command does",
 	"compress":    compressed, "codec": compressed, "no-compression": compressed, "no-compress": compressed,
 	"repair": repaired, "fix": repaired,
@@ -241,7 +246,7 @@ func answer(cmd *cobra.Command, name string) string {
 	case slices.Contains(meantFlags[name], "out") && takesPlace(cmd):
 		return lastArgument
 	case cmd.Name() == "ls" && slices.Contains(meantFlags[name], "limit"):
-		return "`| head` shows the first lines"
+		return firstLines
 	case flagWords[cmd.Name()+" "+name] != "": // also where a flag is called nearly so
 		return flagWords[cmd.Name()+" "+name]
 	case name == "dry-run" && cmd.Name() == "pack":

@@ -22,6 +22,12 @@ const (
 	everyByte    = "--deep compares every byte, and without it sizes and indexes are compared"
 	noConfig     = "there is no file of options: write them as flags"
 	asParts      = "--part I --parts N packs one of N parts on each machine"
+	someSamples  = "-n 3 shows three samples"
+	packTokens   = "--pack-tokens 8192 makes samples of so many tokens"
+	inspectHas   = "inspect prints fields, types and sizes without a flag"
+	quietly      = "--quiet prints warnings and errors alone, where a command has it"
+	separating   = "--separator ID puts this token behind each document, with --pack-tokens"
+	firstLines   = "`| head` shows the first lines"
 	including    = "--include '*.jpg' and --exclude choose files by their names, --where 'score>3' rows by their columns"
 )
 
@@ -41,30 +47,30 @@ var flagWords = map[string]string{
 	"pack column": fieldsOf, "pack field": fieldsOf, "pack fields": fieldsOf, "pack content": fieldsOf, "pack caption": fieldsOf, "pack keys": fieldsOf,
 	"split": dividing, "val": dividing, "train": dividing, "test": dividing, "ratio": dividing, "fraction": dividing, "holdout": dividing,
 	"pack limit": "pack takes all samples of its sources: name fewer, or " + dividing, "pack max": "pack takes all samples of its sources: name fewer, or " + dividing,
-	"progress": "--quiet prints warnings and errors alone, where a command has it", "log": "--quiet prints warnings and errors alone, where a command has it",
-	"silent": "--quiet prints warnings and errors alone, where a command has it",
+	"progress": quietly, "log": quietly,
+	"silent": quietly,
 	"config": noConfig, "yaml": noConfig, "settings": noConfig,
 	"pack rank": asParts, "pack world size": asParts, "pack nodes": asParts, "pack node": asParts, "pack tasks": asParts, "pack job": asParts,
 	"tokenizer": tokenizing, "vocab": tokenizing, "tokenize": tokenizing,
-	"pack seq": "--pack-tokens 8192 makes samples of so many tokens", "pack sequence": "--pack-tokens 8192 makes samples of so many tokens",
-	"pack context": "--pack-tokens 8192 makes samples of so many tokens", "pack max length": "--pack-tokens 8192 makes samples of so many tokens",
-	"pack eos": "--separator ID puts this token behind each document, with --pack-tokens", "pack bos": "--separator ID puts this token behind each document, with --pack-tokens",
+	"pack seq": packTokens, "pack sequence": packTokens,
+	"pack context": packTokens, "pack max length": packTokens,
+	"pack eos": separating, "pack bos": separating,
 	"pack skip": "--on-error skip leaves out samples that cannot be read, and counts them", "pack ignore": "--on-error skip leaves out samples that cannot be read, and counts them",
 	"processes": "--workers sets the threads, where a command has it", "cores": "--workers sets the threads, where a command has it",
-	"pack eod": "--separator ID puts this token behind each document, with --pack-tokens", "head rows": "-n 3 shows three samples",
+	"pack eod": separating, "head rows": someSamples,
 	"skip": continuing, "start": continuing, "offset": continuing, "from": continuing, "cat resume": continuing, "continue": continuing,
-	"inspect schema": "inspect prints fields, types and sizes without a flag", "inspect fields": "inspect prints fields, types and sizes without a flag",
-	"inspect columns": "inspect prints fields, types and sizes without a flag", "inspect stats": "inspect prints fields, types and sizes without a flag",
+	"inspect schema": inspectHas, "inspect fields": inspectHas,
+	"inspect columns": inspectHas, "inspect stats": inspectHas,
 	"ls fields": described, "ls columns": described, "ls size": "--long prints the sizes of fields", "ls keys": "ls prints the keys without a flag",
 	"ls recursive": "ls prints all keys without a flag", "ls prefix": "globs choose keys: `shardtool ls DATASET 'dog/*'`",
 	"ls filter": "globs choose keys: `shardtool ls DATASET 'dog/*'`", "ls where": "`shardtool order DATASET --where EXPR --keys` lists the keys for which an expression holds",
-	"ls limit": "`| head` shows the first lines", "ls max": "`| head` shows the first lines", "ls first": "`| head` shows the first lines",
+	"ls limit": firstLines, "ls max": firstLines, "ls first": firstLines,
 	"checksum": everyByte, "checksums": everyByte, "hash": everyByte, "crc": everyByte, "quick": everyByte, "fast": everyByte,
 	"shallow": everyByte, "strict": everyByte, "thorough": everyByte,
 	"export to":  "--as FORM chooses what is written: tar, wids, hf and more, which `shardtool export --help` describes",
 	"export for": "--as FORM chooses what is written: tar, wids, hf and more, which `shardtool export --help` describes",
-	"head lines": "-n 3 shows three samples", "head limit": "-n 3 shows three samples", "head count": "-n 3 shows three samples",
-	"head num": "-n 3 shows three samples", "head number": "-n 3 shows three samples",
+	"head lines": someSamples, "head limit": someSamples, "head count": someSamples,
+	"head num": someSamples, "head number": someSamples,
 	"remove key":    "keys are arguments, `shardtool remove DATASET KEY`, and --keys names a file with one in each line",
 	"remove where":  "`shardtool order DATASET --where EXPR --keys` lists keys for --keys; a view leaves samples out and removes none: `shardtool select DATASET --where EXPR --name NAME`",
 	"remove filter": "a view leaves samples out and removes none: `shardtool select DATASET --where EXPR --name NAME`",
