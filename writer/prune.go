@@ -238,7 +238,7 @@ func labels(ctx context.Context, store objstore.Store, f func(name string, text 
 }
 
 // choose sorts the objects with names like ours that no kept generation names into those to delete,
-// the young, and those that are not names.Shards.
+// the young, and those that are not ours.
 func (s *survey) choose(ctx context.Context, store objstore.Store, grace time.Duration, res *PruneResult) error {
 	young, err := s.young(ctx, store, grace)
 	if err != nil {

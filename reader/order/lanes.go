@@ -98,8 +98,8 @@ func (p *Plan) ShuffleUnits(units []uint32, lane int, epoch, window uint32) {
 // positions below x lane l has.
 func (p *Plan) ArcIndex(x uint64, l int) uint64 { return p.laneIndex(x, l) }
 
-// HashTable writes what the order depends on of the table of blocks to a hash. It has no Groups. The digest of the
-// source stands for its view.
+// HashTable writes what the order depends on of the table of blocks, which has no Groups, to a
+// hash. The digest of the source stands for its view.
 func (p *Plan) HashTable(h hash.Hash) {
 	buf := make([]byte, 0, 1<<14)
 	put := func(x uint64) {

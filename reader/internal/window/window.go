@@ -62,7 +62,7 @@ type Piece struct {
 	pins  int  // batches that use it and are not released
 	open  int  // slots that may still draw from it
 	here  bool // it has its memory
-	spare bool // it stays after a Turn, until a slot opens it or something else needs the room
+	spare bool // it stays until it has landed, and after a Turn, until a slot opens it or room is needed
 	place int  // in Window.resident
 }
 
