@@ -691,11 +691,10 @@ func TestManyRequests(t *testing.T) {
 	wg.Wait()
 }
 
-// TestStoreThatGoesAway says on the cards what is wrong, and shows them when the store is back.
 // TestStalledDownloads: downloads of which nothing is taken block no page, and end.
 func TestStalledDownloads(t *testing.T) {
 	before := stall
-	stall = 50 * time.Millisecond
+	stall = time.Second
 	defer func() { stall = before }()
 	s := show(t, []testset.Sample{{Key: "a", Fields: []testset.Field{{Name: "bin", Data: make([]byte, 64<<20)}}}})
 	server := httptest.NewServer(s)
@@ -720,6 +719,9 @@ func TestStalledDownloads(t *testing.T) {
 		}
 		r.AddCookie(&http.Cookie{Name: s.cookie(), Value: token})
 		answer, err := client.Do(r)
+		for began := time.Now(); errors.Is(err, io.EOF) && time.Since(began) < time.Minute; {
+			answer, err = client.Do(r) // on a busy machine a page may take longer than stall too
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -737,6 +739,7 @@ func TestStalledDownloads(t *testing.T) {
 	}
 }
 
+// TestStoreThatGoesAway says on the cards what is wrong, and shows them when the store is back.
 func TestStoreThatGoesAway(t *testing.T) {
 	store, server := far(t, show(t, texts(300)).Sources[0].Set.Store())
 	s := serve(t, store)
