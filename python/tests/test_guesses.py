@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import json
 import pickle
 import re
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping
 
 import pytest
 
@@ -334,6 +336,68 @@ def test_names_of_other_packages(name: str) -> None:
     with pytest.raises(ImportError, match=f"has no attribute '{name}': "):
         exec(f"from shardtool import {name}", {})
     assert not hasattr(shardtool, name)
+
+
+@pytest.mark.parametrize("where", ["shardtool", "shardtool.torch", "shardtool.grain"])
+def test_kinds_of_other_packages(where: str) -> None:
+    """A class that no package has is answered by what it is, in every package of this one."""
+    if where == "shardtool.torch":
+        pytest.importorskip("torch")
+    package = importlib.import_module(where)
+    for name, answer in {
+        "WebDatasetWriter": "shardtool.Writer(",
+        "RandomSampler": "each rank gets its part",
+        "ArrowReader": "shardtool.Loader(",
+    }.items():
+        with pytest.raises(AttributeError, match=re.escape(answer)):
+            getattr(package, name)
+        with pytest.raises(ImportError, match=re.escape(answer)):
+            exec(f"from {package.__name__} import {name}", {})
+    assert not hasattr(package, "xyzzy")
+
+
+@pytest.mark.parametrize("of", [Loader, Writer, Samples, shardtool.Layer])
+def test_constructors_of_others(of: Any) -> None:
+    with pytest.raises(
+        AttributeError, match=rf"{of.__name__} has no 'from_folder': write .*{of.__name__.replace('Samples', 'open')}\(.*shardtool pack"
+    ):
+        of.from_folder
+    with pytest.raises(AttributeError, match=rf"{of.__name__} has no '_xyzzy'$"):
+        of._xyzzy
+
+
+class Unhashable(Dict[str, Any]):
+    def items(self) -> Any:
+        raise TypeError("unhashable")
+
+    __iter__ = items
+
+
+def test_calls_of_others(data: Path, tmp_path: Path) -> None:
+    """What other writers take, attributes as methods, and values in the form of other loaders."""
+    with Writer(tmp_path / "out") as w:
+        for call in (lambda: w.write("a", {"txt": "b"}), lambda: w.write(key="a", txt="b"), lambda: w.write()):
+            with pytest.raises(TypeError, match=r"Writer\.write .*: write w\.write\(\{'__key__': key"):
+                call()
+        with pytest.raises(TypeError, match="unhashable"):  # of what it does itself
+            w.write(Unhashable())
+        w.write({"__key__": "a", "txt": "b"})
+    with Loader(data, 4) as loader, shardtool.open(data) as ds:
+        for attribute in (loader.info, loader.fields, ds.info, ds.fields):
+            with pytest.raises(TypeError, match=r"an attribute and not a method: write it without \(\)"):
+                attribute()
+        assert type(pickle.loads(pickle.dumps(ds.info))) is type(ds.info) and json.dumps(ds.info)
+    for wrong, right in (
+        ({"where": lambda sample: True}, "where='score >= 3'"),
+        ({"shuffle": 1000}, "shuffle_memory='2GiB'"),
+        ({"order": "random"}, "Order("),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(right)):
+            Loader(data, 4, **wrong)
+    pytest.importorskip("torch")
+    assert "from_folder" not in dir(shardtool.Dataset) and not hasattr(shardtool.Dataset, "from_folder")
+    with pytest.raises(TypeError, match=r"Prefetcher has no argument 'depth': give ahead="):
+        shardtool.torch.Prefetcher(Loader(data, 4), "cpu", depth=4)
 
 
 def test_attributes_of_loaders(data: Path) -> None:

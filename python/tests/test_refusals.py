@@ -61,8 +61,11 @@ WORDS: Dict[str, Any] = {
 
 
 def advised(text: str) -> Iterator[Any]:
-    """Yields the values that an error says to give: literals of Python, numbers of a range, and
-    what words stand for."""
+    """Yields the values that an error says to give: an example, literals of Python, numbers of a
+    range, and what words stand for."""
+    if found := re.search(r", as in \w+=(.+?)(?:; |, an |$)", text):
+        yield eval(found[1], {name: getattr(shardtool, name) for name in ("Faults", "Order", "Pack", "Tuning")})
+        text = text[: found.start()]
     yield from (value for words, value in WORDS.items() if words in text)
     if found := re.search(r"the least is (\d+)|give (\d+) to \d+", text):
         yield int(found[1] or found[2])

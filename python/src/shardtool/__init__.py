@@ -87,13 +87,6 @@ def __dir__() -> _typing.List[str]:
     return sorted([*_HOMES, *_MODULES, "__all__", "__doc__", "__file__", "__name__", "__path__", "__version__"])
 
 
-def _answer(name: str) -> str:
-    others = _importlib.import_module("._others", __name__)
-    by_words: _typing.Callable[[str, _typing.Mapping[str, str]], str] = _importlib.import_module(".guesses", __name__).by_words
-    exact: str = others.MODULE.get(name, "")
-    return exact or by_words(name, others.WORDS)
-
-
 def __getattr__(name: str) -> _typing.Any:
     home = name if name in _MODULES else "errors" if name in _ERRORS else _HOMES.get(name)
     if home is not None:
@@ -107,8 +100,4 @@ def __getattr__(name: str) -> _typing.Any:
         return value
     if name == "__version__":
         return _importlib.import_module(".wire.program", __name__).package_version() or "0+unknown"  # a source tree in PYTHONPATH
-    answer = "" if name.startswith("_") else _answer(name)
-    text = f"module {__name__!r} has no attribute {name!r}" + (f": {answer}" if answer else "")
-    if answer and _sys._getframe(1).f_code.co_name == "_handle_fromlist":
-        raise ImportError(text)  # of "from shardtool import NAME", which says nothing of an AttributeError
-    raise AttributeError(text)
+    raise _importlib.import_module(".guesses", __name__).absent(__name__, name, _sys._getframe(1))

@@ -32,6 +32,19 @@ def installed(module: str) -> bool:
 
 # Types
 
+#: Values of arguments that are often given in the form of another loader.
+_EXAMPLES = {
+    "cache": "cache='/nvme/cache'",
+    "cost": "cost='tokens', an attribute of the index",
+    "epochs": "epochs=3; epochs=0 has no end",
+    "faults": "faults=Faults(on_error='skip')",
+    "order": "order=Order(shuffle_memory='2GiB')",
+    "shuffle": "shuffle=True; order=Order(shuffle_memory='2GiB') gives the memory to shuffle in",
+    "tuning": "tuning=Tuning(workers=8)",
+    "units": "units=Pack(8192, fields=['input_ids'])",
+    "where": "where='score >= 3', an expression over attributes",
+}
+
 
 class _Misfit(Exception):
     """A value is not of the type."""
@@ -48,7 +61,8 @@ def typed(owner: Any, given: Dict[str, Any]) -> Dict[str, Any]:
         try:
             out[name] = _fit(value, hints[name])
         except _Misfit:
-            write = _as_group(value, hints[name]) or f"give {_describe(hints[name])}"
+            like = f", as in {_EXAMPLES[name]}" if name in _EXAMPLES else ""
+            write = _as_group(value, hints[name]) or f"give {_describe(hints[name])}{like}"
             raise ConfigError(f"{name}={cut(repr(value))}: {write}") from None
     return out
 

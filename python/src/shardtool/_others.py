@@ -12,7 +12,7 @@ _READS = "shardtool.Loader(url, batch_size, shuffle=True, seed=7)"
 _MIXES = (
     """write shardtool.Loader({"sources": {"web": {"data": url, "weight": 3}, "code": {"data": url2}}}, batch_size), or give it mix.yaml"""
 )
-_PACKS = "`shardtool pack SOURCE url` on the command line packs files, tables and data sets of other systems"
+PACKS = "`shardtool pack SOURCE url` on the command line packs files, tables and data sets of other systems"
 
 #: What to write instead, by the name in the module.
 MODULE: Mapping[str, str] = {
@@ -31,7 +31,7 @@ MODULE: Mapping[str, str] = {
     "load_dataset": f"write {_READS}, or shardtool.open(url) for single samples; `shardtool pack` reads data sets of the Hub",
     "merge_states": "loader.load_state_dict(states) takes the list of the states of all ranks",
     **dict.fromkeys(("CombinedStreamingDataset", "RandomMix", "Stream", "concatenate_datasets", "interleave_datasets"), _MIXES),
-    **dict.fromkeys(("ImageFolder", "from_folder", "pack"), _PACKS),
+    **dict.fromkeys(("ImageFolder", "from_folder", "pack"), PACKS),
     "Prefetcher": "it is shardtool.torch.Prefetcher",
     "inspect": "`shardtool inspect url` on the command line, or the info of a Loader",
     "map": "write shardtool.optimize(fn, inputs, url), which makes samples in many processes, or give map_batch=FUNCTION to a Loader",
@@ -46,7 +46,7 @@ WORDS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("writer", "write", "save", "dump", "to"), f"write {_WRITES}"),
     **dict.fromkeys(("pretrained", "hub", "disk"), f"write {_READS}; `shardtool pack` reads data sets of the Hub and of save_to_disk"),
-    **dict.fromkeys(("folder", "convert", "from", "parquet", "csv", "json"), _PACKS),
+    **dict.fromkeys(("folder", "convert", "from", "parquet", "csv", "json"), PACKS),
     **dict.fromkeys(("sampler", "shuffle", "split", "shuffler"), f"write {_READS}: each rank gets its part"),
     **dict.fromkeys(
         ("collate", "batch", "batched", "collator"), f"batches are complete: write {_READS}, and map_batch=FUNCTION to change them"

@@ -3,13 +3,17 @@ otherwise here."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import difflib
 import functools
 import inspect
 import re
+import types
 import typing
 from typing import Any, Callable, Dict, List, Mapping, Tuple, Type, TypeVar, cast
+
+from ._others import MODULE, PACKS, WORDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C")
@@ -388,6 +392,15 @@ TUNINGS: Mapping[str, str] = {
     **dict.fromkeys(("pin_memory", "device"), "shardtool.torch.Prefetcher(loader, device) copies ahead of the loop, through pinned memory"),
     "persistent_workers": "leave it out: the child process stays until close()",
 }
+PREFETCHING: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("depth", "prefetch", "num_prefetch", "queue_size", "buffer_size", "size", "n"), "give ahead=..., batches on the device"
+    ),
+    **dict.fromkeys(
+        ("pin_memory", "non_blocking", "stream", "streams"), "leave it out: it copies through pinned memory, in a stream of its own"
+    ),
+    **dict.fromkeys(("num_workers", "workers", "transform"), "it is for the loader, or the DataLoader, that it is given"),
+}
 ON_FAULTS: Mapping[str, str] = {
     **dict.fromkeys(("skip", "ignore", "ignore_errors", "handler", "skip_errors", "errors", "strict", "warn"), "give on_error='skip'"),
     **dict.fromkeys(
@@ -422,11 +435,11 @@ ANNOTATING: Mapping[str, str] = {
 }
 
 
-def answering(known: Mapping[str, str], *more: Callable[..., Any], write: str = "") -> Callable[[F], F]:
-    """Returns a decorator of a function, or of the __init__ of a class, whose arguments users
-    guess. A TypeError says what to write instead of an argument that neither it nor one of ``more``
-    has, of one that is missing, and of one that needs its name; ``write`` is a call as it should
-    be."""
+def answering(known: Mapping[str, str], *more: Callable[..., Any], written: str = "") -> Callable[[F], F]:
+    """Returns a decorator of a function, or of a method, whose arguments users guess. A TypeError
+    says what to write instead of an argument that neither it nor one of ``more`` has, of one that
+    is missing, and of one that needs its name; ``written`` is a call as it should be, where CLASS
+    stands for the name of the class."""
 
     def decorate(function: F) -> F:
         own = inspect.signature(function).parameters
@@ -434,26 +447,44 @@ def answering(known: Mapping[str, str], *more: Callable[..., Any], write: str = 
         for other in more:
             accepted.update(inspect.signature(other).parameters)
         method = "self" in accepted and not more
+        called = method and function.__name__ != "__init__"
         places = [p.name for p in own.values() if p.kind == p.POSITIONAL_OR_KEYWORD]
         needed = [p.name for p in own.values() if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         named = [p.name for p in own.values() if p.kind == p.KEYWORD_ONLY]
 
-        @functools.wraps(function)
-        def call(*args: Any, **given: Any) -> Any:
+        def answer(args: Tuple[Any, ...], given: Mapping[str, Any]) -> str:
             owner = type(args[0]).__name__ if method and args else function.__name__
+            write = written.replace("CLASS", owner)
+            if called:
+                owner += "." + function.__name__
             for name in given:
                 if name not in accepted:
-                    raise TypeError(_sentence(owner, name, known, accepted))
+                    return f"{owner} has no argument {name!r}: write {write}" if called else _sentence(owner, name, known, accepted)
             here = places[: len(args)]
             absent = [name for name in needed if name not in here and name not in given]
             if absent:
-                raise TypeError(f"{owner} needs {_and(absent)}: write {write or _call(owner, needed[method:], named)}")
+                return f"{owner} needs {_and(absent)}: write {write or _call(owner, needed[method:], named)}"
             if len(args) > len(places):
-                follows = write or ", ".join(f"{name}=..." for name in list(named)[:3])
+                if called:
+                    return f"{owner} takes {_and(places[method:])} alone: write {write}"
+                follows = write or ", ".join(f"{name}=..." for name in named[:3])
                 whose = "their names" if len(places) - method > 1 else "its name"
-                raise TypeError(f"{owner} takes {_and(places[method:])} without {whose}: give what follows by name, as in {follows}")
-            return function(*args, **given)
+                return f"{owner} takes {_and(places[method:])} without {whose}: give what follows by name, as in {follows}"
+            return ""
 
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            text = answer(args, given) if more else ""  # a function with **options takes any name
+            try:
+                if not text:
+                    return function(*args, **given)
+            except TypeError as err:
+                if err.__traceback__ is None or err.__traceback__.tb_next is not None:  # of the function itself
+                    raise
+                text = answer(args, given) or str(err)
+            raise TypeError(text)
+
+        call.written = written  # type: ignore[attr-defined]
         return cast(F, call)
 
     return decorate
@@ -465,7 +496,7 @@ def answered(known: Mapping[str, str], write: str) -> Callable[[Type[C]], Type[C
     def decorate(of: Type[C]) -> Type[C]:
         init: Any = of.__init__
         made: Any = of
-        made.__init__ = answering(known, write=write)(init)
+        made.__init__ = answering(known, written=write)(init)
         return of
 
     return decorate
@@ -477,6 +508,43 @@ def _and(names: List[str]) -> str:
 
 def _call(owner: str, needed: List[str], named: List[str]) -> str:
     return f"{owner}({', '.join(f'{name}=...' if name in named else name for name in needed)})"
+
+
+def absent(module: str, name: str, caller: types.FrameType) -> Exception:
+    """Returns the error of a package that lacks a name, for its __getattr__, which has a caller."""
+    kind = re.findall(r"[A-Z][a-z]+$", name)  # the noun of a class: Writer of WebDatasetWriter
+    known = MODULE.get(name) or WORDS.get(kind[0].lower() if kind else "") or by_words(name, WORDS)
+    answer = "" if name.startswith("_") else known
+    text = f"module {module!r} has no attribute {name!r}" + (f": {answer}" if answer else "")
+    if answer and caller.f_code.co_name == "_handle_fromlist":
+        return ImportError(text)  # of "from shardtool import NAME", which says nothing of an AttributeError
+    return AttributeError(text)
+
+
+class Named(abc.ABCMeta):
+    """The class of classes whose constructors users guess, such as Loader.from_folder."""
+
+    if not typing.TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            written = "" if name.startswith("_") else getattr(cls.__init__, "written", "").replace("CLASS", cls.__name__)
+            text = f"{cls.__name__} has no {name!r}" + (f": write {written}" if written else "")
+            raise AttributeError(text + (f"; {PACKS}" if written and by_words(name, WORDS) == PACKS else ""))
+
+
+class _Attribute:
+    """What users take for a method."""
+
+    def __call__(self) -> Any:
+        raise TypeError("it is an attribute and not a method: write it without ()")
+
+
+class Facts(_Attribute, Dict[str, Any]):
+    """A dict that is an attribute."""
+
+
+class Names(_Attribute, List[str]):
+    """A list that is an attribute."""
 
 
 def missing(owner: object, name: str, known: Mapping[str, str], title: str) -> Any:

@@ -56,7 +56,7 @@ class Image(Pixels):
     at most.
     """
 
-    @guesses.answering(guesses.IMAGE, write="Image(224), or Image((224, 320), crop='random', flip=True)")
+    @guesses.answering(guesses.IMAGE, written="Image(224), or Image((224, 320), crop='random', flip=True)")
     def __init__(
         self,
         size: Union[int, Sequence[int]],

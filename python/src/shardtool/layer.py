@@ -11,7 +11,7 @@ from .write.annotate import layer_address
 from .writer import Writer
 
 
-class Layer:
+class Layer(metaclass=guesses.Named):
     """Writes a layer: fields that are added to the samples of a data set, in any order.
 
     ::
@@ -43,7 +43,7 @@ class Layer:
     ``missing``, and of rows that are ``unknown`` or of ``removed`` samples.
     """
 
-    @guesses.answering(guesses.LAYERING, write="Layer('out/', 'captions')")
+    @guesses.answering(guesses.LAYERING, written="Layer('out/', 'captions')")
     def __init__(
         self,
         data: Union[str, os.PathLike[str]],
@@ -94,6 +94,7 @@ class Layer:
         """What was published, once the block was left: see ``Writer.result``."""
         return self._writer.result
 
+    @guesses.answering({}, written="layer.write({'__key__': key, 'caption': text})")
     def write(self, row: Mapping[str, Any]) -> None:
         """Adds a row: the key of its sample as ``"__key__"``, and values by the names of
         fields."""

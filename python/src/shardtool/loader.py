@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Union
 
-from . import _checks
+from . import _checks, guesses
 from .batch import HIDDEN, decoders_of
 from .errors import ConfigError, redact
 from .fields import names
@@ -139,9 +139,9 @@ class Loader(Stream, Arguments[T]):
     def fields(self) -> List[str]:
         """The names of the fields that batches have. Starts the child if they were not given."""
         if self._asked.units is not None and not isinstance(self._asked.units, Bucket):
-            return [f.name for f in self._asked.units.columns() if f.name != HIDDEN]
+            return guesses.Names(f.name for f in self._asked.units.columns() if f.name != HIDDEN)
         asked = self._asked.fields
-        return names(self.info) if asked is None else [f.name for f in asked]
+        return guesses.Names(names(self.info) if asked is None else (f.name for f in asked))
 
     @property
     def epoch(self) -> int:

@@ -55,7 +55,7 @@ class Sample(Dict[str, Any]):
         return f"<shardtool.Sample {self.number} {self.key!r}: {{{inside}}}>"
 
 
-class Samples:
+class Samples(metaclass=guesses.Named):
     """A data set open for random access.
 
     ``ds[i]`` is a sample by its number in storage order, ``ds["key"]`` by its key, and ``len(ds)``
@@ -81,7 +81,7 @@ class Samples:
     or a list.
     """
 
-    @guesses.answering(guesses.OPENING, write="shardtool.open('out/')")
+    @guesses.answering(guesses.OPENING, written="shardtool.open('out/')")
     def __init__(
         self,
         url: Union[str, os.PathLike[str], Source],
@@ -142,7 +142,7 @@ class Samples:
     @property
     def fields(self) -> List[str]:
         """The names of the fields that samples have: all, or as ``fields`` asked."""
-        return names(self.info) if self._fields is None else [f.name for f in self._fields]
+        return guesses.Names(names(self.info) if self._fields is None else [f.name for f in self._fields])
 
     def _what_is(self, key: str) -> str:
         """Says what a text that is no key is, if it is anything: the end of an error."""

@@ -33,7 +33,7 @@ _FRAME, _SECONDS = 512 << 10, 1.0
 _RUN, _INPUTS = struct.Struct("<II"), struct.Struct("<IIQ")
 
 
-class Writer:
+class Writer(metaclass=guesses.Named):
     """Writes a data set from values of a program.
 
     ::
@@ -99,7 +99,7 @@ class Writer:
     A writer is for one thread at a time, and for the process that made it.
     """
 
-    @guesses.answering(guesses.WRITING, write="Writer('out/')")
+    @guesses.answering(guesses.WRITING, written="Writer('out/')")
     def __init__(
         self,
         url: Union[str, os.PathLike[str]],
@@ -338,6 +338,7 @@ class Writer:
             )
         return child
 
+    @guesses.answering({}, written="w.write({'__key__': key, 'jpg': image, 'cls': 3})")
     def write(self, sample: Mapping[str, Any]) -> None:
         """Writes a sample: values by the names of fields. ``"__key__"`` is its key, by default the
         running number, which continues where samples are appended. After an EncodeError the writer

@@ -13,8 +13,10 @@ access, with Grain's own shuffle. ``restore`` continues a checkpoint on another 
 Grain is imported when ``IterDataset`` or ``restore`` is used.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
+from .. import guesses
 from .checkpoints import restore
 from .source import Source
 
@@ -33,4 +35,4 @@ def __getattr__(name: str) -> Any:
                 raise
             raise ImportError("shardtool.grain.IterDataset needs Grain, which is not installed: pip install grain") from err
         return IterDataset
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise guesses.absent(__name__, name, sys._getframe(1))

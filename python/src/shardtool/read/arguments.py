@@ -50,12 +50,12 @@ class Asked:
         return dataclasses.replace(self, faults=faults, tuning=tuning)
 
 
-class Arguments(Generic[T]):
+class Arguments(Generic[T], metaclass=guesses.Named):
     """The signature of Loader and Dataset."""
 
     _endless = False  # whether an iteration has no end where epochs says nothing
 
-    @guesses.answering(guesses.READING)
+    @guesses.answering(guesses.READING, written="CLASS('out/', 64, shuffle=True, seed=7)")
     def __init__(
         self,
         url: Union[str, os.PathLike[str], Mapping[str, Any], Source, Mix],

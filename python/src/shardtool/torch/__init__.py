@@ -6,6 +6,11 @@ A plain loop needs neither: ``shardtool.Loader`` delivers tensors by itself.
 
 from __future__ import annotations
 
+import sys
+import typing
+
+from .. import guesses
+
 try:
     from .dataset import Dataset
     from .named import NamedBatch, state_of
@@ -17,3 +22,7 @@ except ModuleNotFoundError as err:
     raise ModuleNotFoundError(text, name="torch") from err
 
 __all__ = ["Dataset", "NamedBatch", "Prefetcher", "state_of"]
+
+
+def __getattr__(name: str) -> typing.Any:
+    raise guesses.absent(__name__, name, sys._getframe(1))

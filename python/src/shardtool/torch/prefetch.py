@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 
 import torch
 
+from .. import guesses
 from ..batch import Batch
 from ..errors import CheckpointError, ClosedError, ConfigError
 from ..loader import Loader
@@ -54,6 +55,7 @@ class Prefetcher:
     asked for it.
     """
 
+    @guesses.answering(guesses.PREFETCHING, written="Prefetcher(loader, 'cuda')")
     def __init__(self, loader: Any, device: "Union[str, torch.device, None]" = None, *, ahead: int = 2) -> None:
         if ahead < 1:
             raise ConfigError(f"ahead={ahead}: the least is 1")

@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 
-from .. import hints
+from .. import guesses, hints
 from .._system import PORTABLE
 from ..errors import BinaryError, ClosedError, ConfigError, ServerDiedError, ShardtoolError, VersionError, from_body
 from . import program
@@ -414,7 +414,7 @@ class Session:
 
     def facts(self) -> Dict[str, Any]:
         """Returns INFO as users see it."""
-        return {name: value for name, value in self.info.items() if name not in ("ranks", "metrics")}
+        return guesses.Facts({name: value for name, value in self.info.items() if name not in ("ranks", "metrics")})
 
     def close(self) -> None:
         """Ends the child, if there is one."""

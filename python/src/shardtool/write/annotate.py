@@ -20,7 +20,7 @@ from .progress import Progress
 from .shards import Annotation, Shards, run
 
 
-@guesses.answering(guesses.ANNOTATING, write="annotate('out/', 'captions', FUNCTION, batch_size=32)")
+@guesses.answering(guesses.ANNOTATING, written="annotate('out/', 'captions', FUNCTION, batch_size=32)")
 def annotate(
     data: Union[str, os.PathLike[str]],
     name: Union[str, os.PathLike[str]],

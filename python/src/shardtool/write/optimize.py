@@ -15,7 +15,7 @@ from .jobs import EMPTY, Job
 from .parts import cores, joined, mine, share
 
 
-@guesses.answering(guesses.OPTIMIZING, Writer.__init__, write="optimize(FUNCTION, inputs, 'out/')")
+@guesses.answering(guesses.OPTIMIZING, Writer.__init__, written="optimize(FUNCTION, inputs, 'out/')")
 def optimize(
     fn: Callable[[Any], Any],
     inputs: Iterable[Any],
