@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/shardtool/shardtool/objstore"
@@ -46,40 +47,42 @@ func TestSend(t *testing.T) {
 		}, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := ranged.New("s", objstore.ReadOptions{BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond, MaxElapsed: idle}, nil)
-			r.WriteTimeout = idle
-			attempts := 0
-			client := ranged.Client{Doer: doer(func(request *http.Request) (*http.Response, error) {
-				attempts++
-				if err := c.fail(request, attempts); err != nil {
-					return nil, err
+			synctest.Test(t, func(t *testing.T) {
+				r := ranged.New("s", objstore.ReadOptions{BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond, MaxElapsed: idle}, nil)
+				r.WriteTimeout = idle
+				attempts := 0
+				client := ranged.Client{Doer: doer(func(request *http.Request) (*http.Response, error) {
+					attempts++
+					if err := c.fail(request, attempts); err != nil {
+						return nil, err
+					}
+					return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(""))}, nil
+				})}
+				body := strings.NewReader(strings.Repeat("x", 60))
+				err := r.Send(t.Context(), body, func(ctx context.Context) error {
+					if body.Len() != 60 {
+						t.Errorf("attempt %d has %d bytes", attempts+1, body.Len())
+					}
+					request, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://host/", io.NopCloser(body))
+					if err != nil {
+						return err
+					}
+					answer, err := client.Do(request)
+					if err != nil {
+						return err
+					}
+					return answer.Body.Close()
+				})
+				if c.attempts > 0 && attempts != c.attempts || attempts < 1 {
+					t.Errorf("%d attempts, want %d", attempts, c.attempts)
 				}
-				return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(""))}, nil
-			})}
-			body := strings.NewReader(strings.Repeat("x", 60))
-			err := r.Send(t.Context(), body, func(ctx context.Context) error {
-				if body.Len() != 60 {
-					t.Errorf("attempt %d has %d bytes", attempts+1, body.Len())
+				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("%v; want %q", err, c.want)
 				}
-				request, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://host/", io.NopCloser(body))
-				if err != nil {
-					return err
+				if given := name == "down" || name == "stalls"; ranged.GivenUp(err) != given {
+					t.Errorf("given up: %v", err)
 				}
-				answer, err := client.Do(request)
-				if err != nil {
-					return err
-				}
-				return answer.Body.Close()
 			})
-			if c.attempts > 0 && attempts != c.attempts || attempts < 1 {
-				t.Errorf("%d attempts, want %d", attempts, c.attempts)
-			}
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("%v; want %q", err, c.want)
-			}
-			if given := name == "down" || name == "stalls"; ranged.GivenUp(err) != given {
-				t.Errorf("given up: %v", err)
-			}
 		})
 	}
 }
