@@ -267,12 +267,7 @@ func TestKill(t *testing.T) {
 				t.Fatalf("object %d: %d bytes, %v", i, len(data), err)
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		_, err := objstore.Put(ctx, store, "k/free", nil, objstore.Condition{})
-		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		put(t, store, "k/free", "", objstore.Condition{})
 		left += len(temps(t, dir))
 		if _, err := store.sweep(t.Context(), 0); err != nil {
 			t.Fatal(err)
@@ -290,11 +285,15 @@ func TestKillHolder(t *testing.T) {
 	dir := t.TempDir()
 	store := newStore(t, dir)
 	holder := startChild(t, "lock", dir)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := objstore.Put(ctx, store, "x", []byte("1"), objstore.Condition{})
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), lockName) {
-		t.Fatal(err)
+	waiting := false
+	for wait := 50 * time.Millisecond; !waiting; wait *= 2 { // a slow machine may not come to the lock
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		_, err := objstore.Put(ctx, store, "x", []byte("1"), objstore.Condition{})
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		waiting = strings.Contains(err.Error(), lockName)
 	}
 	if found := temps(t, dir); len(found) > 0 {
 		t.Fatal(found)

@@ -266,9 +266,7 @@ func TestAbortDropsParts(t *testing.T) {
 // are removed.
 func TestHungCommit(t *testing.T) {
 	s := s3server.New(t)
-	opts := quick(s.URL)
-	opts.WriteTimeout = time.Second
-	store := open(t, s.URL, "", opts)
+	store := open(t, s.URL, "", quick(s.URL))
 	ctx, cancel := context.WithCancel(t.Context())
 	s.SetHook(func(_ http.ResponseWriter, r *http.Request) bool {
 		if !isCommit(r) {
