@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -228,6 +229,14 @@ func (u *blockingUpload) Commit(ctx context.Context) (objstore.Info, error) {
 	return u.Upload.Commit(ctx)
 }
 
+// bubble runs f in a bubble of synctest: what takes time takes exactly that time, on every machine.
+// The encoder that all packs share is made before, outside of it.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	mustPack(t, mem.New(), resumeSource(), small("d"))
+	synctest.Test(t, f)
+}
+
 // TestCancel ends a pack whose store or source hangs: promptly, with the cause, with nothing
 // published and no goroutine left.
 func TestCancel(t *testing.T) {
@@ -236,26 +245,28 @@ func TestCancel(t *testing.T) {
 			memory  int64
 			samples int
 		}{{1, 60}, {1 << 30, 60}, {1 << 30, 1}} { // Write waits for the budget, or for a channel, or Close waits
-			st := &blocking{mem.New(), op, make(chan struct{}, 1)}
-			src := resumeSource()
-			src.items = src.items[:c.samples]
-			src.begin = func(ctx context.Context, _ int) error { return st.wait(ctx, "payload") }
-			cause := errors.New("the reason")
-			ctx, cancel := context.WithCancelCause(t.Context())
-			go func() { <-st.reached; time.Sleep(5 * time.Millisecond); cancel(cause) }()
-			opt := small("d")
-			opt.Plain, opt.Memory = true, c.memory
-			begin := time.Now()
-			_, err := writer.Pack(ctx, st, src, opt)
-			if !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
-				t.Fatalf("%s: %v", op, err)
-			}
-			if d := time.Since(begin); d > 3*time.Second {
-				t.Fatalf("%s: took %v", op, d)
-			}
-			if digestOf(t, st) != "" {
-				t.Fatal("published")
-			}
+			bubble(t, func(t *testing.T) {
+				st := &blocking{mem.New(), op, make(chan struct{}, 1)}
+				src := resumeSource()
+				src.items = src.items[:c.samples]
+				src.begin = func(ctx context.Context, _ int) error { return st.wait(ctx, "payload") }
+				cause := errors.New("the reason")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				begin := time.Now()
+				go func() { <-st.reached; time.Sleep(time.Second); cancel(cause) }()
+				opt := small("d")
+				opt.Plain, opt.Memory = true, c.memory
+				_, err := writer.Pack(ctx, st, src, opt)
+				if !errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
+					t.Fatalf("%s: %v", op, err)
+				}
+				if d := time.Since(begin); d != time.Second {
+					t.Fatalf("%s: it ends after %v, cancelled after a second", op, d)
+				}
+				if digestOf(t, st) != "" {
+					t.Fatal("published")
+				}
+			})
 			goleak.VerifyNone(t)
 		}
 	}
