@@ -24,8 +24,7 @@ func TestBenchOrphan(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	kill := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
-	defer kill.Stop()
+	defer killLate(cmd)()
 	job := bench.Job{Read: bench.Read{Address: smallSet(t)}, Setting: bench.Setting{Order: bench.Order{GlobalBatch: 10, World: 1, Affinity: "epoch", Tail: "short"}}, Duration: time.Hour, Step: time.Millisecond}
 	if err := json.NewEncoder(in).Encode(job); err != nil {
 		t.Fatal(err)

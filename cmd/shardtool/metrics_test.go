@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestMetrics reads the metrics of a running cat. Without a host in the address they are not
@@ -27,8 +26,7 @@ func TestMetrics(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	kill := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
-	defer kill.Stop()
+	defer killLate(cmd)()
 	go io.CopyN(io.Discard, stdout, 1<<20) // then cat blocks
 	lines := bufio.NewScanner(said)
 	address, logged := "", ""

@@ -60,7 +60,7 @@ func TestPartsKilled(t *testing.T) {
 				var code int
 				var words string
 				for range 10 { // a busy machine may send the signal when the part is done
-					if code, _, words = stopInside(t, packCommand(src, out, args...), out, shards, sig); code != 0 {
+					if code, words = stopInside(t, packCommand(src, out, args...), out, shards, sig); code != 0 {
 						break
 					}
 					if err := errors.Join(os.RemoveAll(out), os.CopyFS(out, os.DirFS(before))); err != nil {
