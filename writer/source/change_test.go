@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,15 +233,18 @@ func TestFingerprint(t *testing.T) {
 	check("name", print(source.FilesOptions{}, moved))
 }
 
-// stopAfter fails after some samples, once they have had time to be stored.
+// stopAfter fails after some samples, once shards of them are stored.
 type stopAfter struct {
 	*source.Files
-	left int
+	left   int
+	shards atomic.Int64
 }
 
 func (s *stopAfter) Next(ctx context.Context) (writer.Sample, error) {
 	if s.left--; s.left < 0 {
-		time.Sleep(100 * time.Millisecond)
+		for s.shards.Load() == 0 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
 		return writer.Sample{}, os.ErrDeadlineExceeded
 	}
 	return s.Files.Next(ctx)

@@ -7,12 +7,14 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	pq "github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/schema"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest/mem"
@@ -311,6 +313,9 @@ func TestResume(t *testing.T) {
 	for stop := 50; stop < int(want.Samples); stop += 170 {
 		st := mem.New()
 		src := &stopping{Rows: open(t, in, parquet.Options{}), left: stop}
+		if stop > 200 { // more than a shard
+			src.in = st
+		}
 		if _, err := writer.Pack(t.Context(), st, src, opt); !errors.Is(err, errLine) {
 			t.Fatal(err)
 		}
@@ -331,15 +336,27 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// stopping fails after some samples, once they have had time to be stored.
+// stopping fails after some samples, once there is a shard in a store, if it has one.
 type stopping struct {
 	*parquet.Rows
 	left int
+	in   *mem.Store
+}
+
+func hasShard(ctx context.Context, st *mem.Store) bool {
+	for info := range st.List(ctx, "") {
+		if strings.HasSuffix(info.Name, format.ZstdSuffix) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *stopping) Next(ctx context.Context) (writer.Sample, error) {
 	if s.left--; s.left < 0 {
-		time.Sleep(50 * time.Millisecond)
+		for s.in != nil && ctx.Err() == nil && !hasShard(ctx, s.in) {
+			time.Sleep(time.Millisecond)
+		}
 		return writer.Sample{}, fmt.Errorf("stopped: %w", errLine)
 	}
 	return s.Rows.Next(ctx)

@@ -114,7 +114,7 @@ func pair(t *testing.T) (*client, int) {
 		t.Fatal(err)
 	}
 	c := &client{t: t, sock: sock, done: make(chan error, 1), segments: map[uint32][]byte{}}
-	if err := sock.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := sock.SetReadDeadline(time.Now().Add(10 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -141,7 +141,7 @@ func (c *client) ended(want string) {
 		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
 			c.t.Fatalf("the server ended with %v, want %q", err, want)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(10 * time.Minute):
 		c.t.Fatal("the server does not end")
 	}
 }

@@ -87,7 +87,7 @@ func another(t *testing.T, name string) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { sock.Close() })
-	if err := sock.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := sock.SetReadDeadline(time.Now().Add(10 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	c := &client{t: t, sock: sock, done: make(chan error, 1), segments: map[uint32][]byte{}}
