@@ -33,7 +33,7 @@ type large struct {
 	name                   string
 	front, groups, part    []byte
 	parts                  int
-	delay                  time.Duration
+	delay                  atomic.Int64
 	requests, bytes, limit atomic.Int64
 }
 
@@ -72,7 +72,8 @@ func newLarge(tb testing.TB, parts int, grain uint32, delay time.Duration) *larg
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := &large{Store: mem.New(), name: names.Tables(hash), parts: parts, delay: delay}
+	l := &large{Store: mem.New(), name: names.Tables(hash), parts: parts}
+	l.delay.Store(int64(delay))
 	body := func(s section.Section) []byte { return raw[s.Off : s.Off+uint64(s.Stored)] }
 	totals, first := []byte(nil), len(dir.Sections)
 	var of, all []section.Section
@@ -177,9 +178,9 @@ func (o *largeObject) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if limit := o.l.limit.Load(); limit > 0 && o.l.requests.Load() > limit {
 		return errDown
 	}
-	if o.l.delay > 0 {
+	if delay := time.Duration(o.l.delay.Load()); delay > 0 {
 		select {
-		case <-time.After(o.l.delay):
+		case <-time.After(delay):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -436,7 +437,7 @@ func damagedGroups(t *testing.T, moved *mem.Store) {
 func TestGroupedClose(t *testing.T) {
 	watch(t)
 	l := newLarge(t, 64, 4, time.Hour)
-	l.delay = 0
+	l.delay.Store(0)
 	d := open(t, l, Options{Memory: 64 << 20})
 	o := StreamOptions{Shuffle: true, GlobalBatch: 64, Order: OrderOptions{RunBlocks: 4, Lanes: 4, Delay: 2}}
 	l.limit.Store(8)
@@ -449,7 +450,7 @@ func TestGroupedClose(t *testing.T) {
 	}
 	s.Close()
 	l.limit.Store(0)
-	l.delay = time.Hour
+	l.delay.Store(int64(time.Hour)) // what the closed stream asked for may still come
 	if s, err = d.Stream(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

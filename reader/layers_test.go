@@ -295,15 +295,12 @@ func TestLayersInFlight(t *testing.T) {
 		continue
 	}
 	s.Close()
-	base.delay, layer.delay = time.Hour, time.Hour
+	base.changed.Store(int64(time.Hour))
+	layer.changed.Store(int64(time.Hour))
 	s = stream()
 	defer s.Close()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		n := base.flying.Load() + layer.flying.Load()
-		if n == 16 {
-			return
-		}
-		if time.Now().After(end) {
+	for n := int64(0); n < 16; time.Sleep(time.Millisecond) { // watch ends it
+		if n = base.flying.Load() + layer.flying.Load(); n > 16 {
 			t.Fatalf("%d requests in flight, want 16", n)
 		}
 	}

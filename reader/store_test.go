@@ -108,7 +108,7 @@ func TestFaultyStore(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/after=%v/short=%v/kill=%v", kind, name, fault.After, fault.Short, fault.Kill), func(t *testing.T) {
 					defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 					n := storetest.EachFault(t, func(*testing.T) objstore.Store { return store }, fault, func(t *testing.T, store *storetest.Faulty) {
-						ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+						ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 						defer cancel()
 						err := use(ctx, store)
 						if store.Fired() != errors.Is(err, storetest.ErrInjected) || (err != nil) != store.Fired() {

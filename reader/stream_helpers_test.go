@@ -19,7 +19,7 @@ import (
 
 // watch ends the process with all goroutines' stacks when a test hangs.
 func watch(t testing.TB) {
-	timer := time.AfterFunc(2*time.Minute, func() {
+	timer := time.AfterFunc(10*time.Minute, func() {
 		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 		panic(t.Name() + " hangs")
 	})

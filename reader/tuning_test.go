@@ -277,7 +277,7 @@ func TestAutotuneTakesMore(t *testing.T) {
 	if store.allowed != 0 || store.asked < 12 {
 		t.Errorf("the store was asked for %d more, and has not got back %d", store.asked, store.allowed)
 	}
-	store.delay = 50 * time.Microsecond
+	store.changed.Store(int64(50 * time.Microsecond))
 	for _, fixed := range []func(*StreamOptions){
 		func(o *StreamOptions) { o.Tuning.NoAutotune = true },
 		func(o *StreamOptions) { o.Tuning.Requests, o.Tuning.Depth = 3, 40 },
