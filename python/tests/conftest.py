@@ -55,7 +55,7 @@ needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="t
 
 def run(*args: object, check: bool = True) -> "subprocess.CompletedProcess[str]":
     """Runs shardtool."""
-    return subprocess.run([os.environ["SHARDTOOL_BINARY"], *map(str, args)], check=check, capture_output=True, text=True, timeout=60)
+    return subprocess.run([os.environ["SHARDTOOL_BINARY"], *map(str, args)], check=check, capture_output=True, text=True, timeout=300)
 
 
 def cat(*args: object) -> List[Dict[str, Any]]:
@@ -146,7 +146,7 @@ def in_groups(**options: Any) -> Dict[str, Any]:
 def processes(of: object) -> Iterator[Tuple[int, str]]:
     """The processes that a process started, the ones not waited for included; their programs."""
     if PORTABLE:
-        done = subprocess.run(["ps", "-Ao", "ppid=,pid=,comm="], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(["ps", "-Ao", "ppid=,pid=,comm="], capture_output=True, text=True, timeout=300, check=True)
         for parent, pid, program in (line.split(None, 2) for line in done.stdout.splitlines()):
             if int(parent) == (os.getpid() if of == "self" else of):
                 yield int(pid), Path(program).name.split()[0]
@@ -174,7 +174,7 @@ def end_sessions() -> None:
 @pytest.fixture(autouse=True)
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """No test leaves a child running, and none waits for ever."""
-    limit = 600 if "compat" in request.path.parent.name or "contract" in request.path.name else 120  # seconds
+    limit = 600  # seconds, many times what any test takes: a busy machine is no failure
 
     def late(*_: object) -> None:
         raise TimeoutError(f"the test takes longer than {limit} seconds")

@@ -80,7 +80,7 @@ def start_spark() -> Any:
 
 def until(what: Callable[[], Any]) -> None:
     """Waits, not for ever: signals do not reach the engines' own waiting."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while not what():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -88,7 +88,7 @@ def on_ranks(size: int, tmp_path: Path, work: Callable[..., Any], *args: Any, **
     got: Dict[int, Any] = {}
     try:
         while len(got) < size:
-            rank, value = out.get(timeout=90)
+            rank, value = out.get(timeout=300)
             assert not isinstance(value, str), value
             got[rank] = value
     except queue.Empty:

@@ -49,7 +49,7 @@ def start(prompts: Path, out: Path, rank: int, world: int, seconds: float) -> "s
 
 
 def answered(job: Any) -> str:
-    text = job.communicate(timeout=60)[0]
+    text = job.communicate(timeout=300)[0]
     assert job.returncode == 0
     return str(text)
 
@@ -60,7 +60,7 @@ def test_killed(prompts: Path, tmp_path: Path, world: int) -> None:
     assert sum("published 1000 answers" in answered(job) for job in whole) >= 1
     out = tmp_path / "out"
     slow = start(prompts, out, world - 1, world, 0.02)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while len(list(out.glob("data-*"))) < 2:  # two shards are complete
         assert time.monotonic() < end
         time.sleep(0.01)

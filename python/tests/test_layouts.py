@@ -116,7 +116,7 @@ def write(url: Path, first: int, stop: Optional[int] = None, single: bool = Fals
             return
         for at in range(first, N, 100):
             if stop is not None and at >= stop:
-                end = time.monotonic() + 30
+                end = time.monotonic() + 300
                 while out.state_dict()["samples"] == 0 and time.monotonic() < end:
                     time.sleep(0.01)
                 raise KeyboardInterrupt

@@ -358,7 +358,7 @@ def test_metrics(base: Path) -> None:
     with Loader(mix, epochs=1, tuning=Tuning(metrics=":0"), **GIVEN) as loader:
         list(loader)
         assert loader.metrics_url is not None
-        with urllib.request.urlopen(loader.metrics_url, timeout=30) as answer:
+        with urllib.request.urlopen(loader.metrics_url, timeout=300) as answer:
             page = answer.read().decode()
         for name, n in loader.stats().sources.items():
             assert f'shardtool_stream_source_samples_total{{rank="0",source="{name}"}} {n.samples}\n' in page

@@ -70,7 +70,7 @@ def test_killed(tmp_path: Path, whole: Path) -> None:
     rng = random.Random(3)
     left = KILLS
     while left > 0:
-        signal.alarm(120)
+        signal.alarm(600)
         left -= killed_often(whole, tmp_path / f"out{left}", rng, [sys.executable, str(script)], env, min(left, 10))
 
 
@@ -88,6 +88,8 @@ def killed_often(whole: Path, url: Path, rng: random.Random, command: List[str],
         job.stdout.readline()
         if killed < kills:
             time.sleep(0.3 + rng.random() * 0.7)
+            while killed == kills - 1 and job.poll() is None and not list(url.glob("data-*")):
+                time.sleep(0.01)  # on a busy machine no run may have come to a shard
             killed += 1
             os.kill(job.pid, signal.SIGKILL)
         last = job.stdout.read()
@@ -132,7 +134,7 @@ if __name__ == "__main__":
     script.write_text(text)
     env = {**os.environ, "PYTHONPATH": str(Path(shardtool.__file__).parents[1])}
     command = [sys.executable, str(script), str(tmp_path / "out")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     if method != "spawn":
         assert (done.stdout, done.returncode) == ("20\n20\n", 0), done.stderr
         return
@@ -220,7 +222,7 @@ def test_small_samples(tmp_path: Path, workers: int) -> None:
 
     def waits(i: int) -> Any:
         if i == 99:
-            end = time.monotonic() + 30
+            end = time.monotonic() + 300
             while not list((tmp_path / "out").glob("data-000000.tar.zst")):
                 assert time.monotonic() < end
                 time.sleep(0.01)
@@ -269,7 +271,7 @@ print(shardtool.optimize(total, range(8), sys.argv[1], workers=2)["samples"], to
 """)
     env = {**os.environ, "PYTHONPATH": str(Path(shardtool.__file__).parents[1])}
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "out")], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(script), str(tmp_path / "out")], env=env, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout.split() == ["8", "4"], done.stderr
 

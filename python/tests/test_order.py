@@ -172,7 +172,7 @@ def test_killed(small: Path) -> None:
                     break
             told.append(lines)
             process.stdout.close()
-            assert process.wait(60) in ((-9, 0) if world > 1 else (0,))  # it may have been done
+            assert process.wait(300) in ((-9, 0) if world > 1 else (0,))  # it may have been done
         steps = min(map(len, told))
         for step in range(steps):
             assert len({json.dumps(lines[step][1]) for lines in told}) == 1

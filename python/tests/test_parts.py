@@ -174,7 +174,7 @@ def test_twice(tmp_path: Path) -> None:
     command = [sys.executable, str(script), str(tmp_path / "out"), str(INPUTS), "0", "0.0003", "2"]
     jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(2)]
     for job in jobs:
-        text = job.communicate(timeout=100)[0]
+        text = job.communicate(timeout=300)[0]
         assert job.returncode == 0 and text.split()[1] == whole["digest"]
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 

@@ -63,7 +63,7 @@ def job(url: Any, count: int, folder: Path, **asked: Any) -> List[Lines]:
     for i in sorted(range(count), key=idle.__contains__):
         if i in idle:
             (folder / "done").touch()
-        threads[i].join(100)
+        threads[i].join(300)
         assert not threads[i].is_alive(), f"peer {i} of {count} hangs"
     return [[json.loads(line) for line in out.splitlines()] for out in outs]
 
@@ -369,7 +369,7 @@ def test_strangers() -> None:
     ):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.connect(bytes.fromhex(hub.name))
-            sock.settimeout(10)
+            sock.settimeout(300)
             sock.sendall(sent)
             with contextlib.suppress(ConnectionResetError):
                 assert sock.recv(1) == b""
@@ -387,7 +387,7 @@ def test_many_strangers() -> None:
             silent.connect(("127.0.0.1", port))
         peer = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
         peer.sendall(proto.pack(hubs.JOIN, 1, hubs.CLIENT, body=hub.secret.encode()))
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not any(conn.peer == 1 for conn in list(hub._conns.values())) and time.monotonic() < until:
             time.sleep(0.01)
         assert any(conn.peer == 1 for conn in hub._conns.values()) and len(hub._conns) <= hubs.STRANGERS + 1
@@ -403,7 +403,7 @@ def test_reader_closes_with_much_to_send() -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
         sock.connect(("127.0.0.1", port))
         sock.sendall(proto.pack(hubs.JOIN, 1, hubs.CLIENT, body=hub.secret.encode()))
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not any(conn.peer == 1 for conn in list(hub._conns.values())) and time.monotonic() < until:
             time.sleep(0.01)
         (conn,) = hub._conns.values()
@@ -419,7 +419,7 @@ def test_reader_closes_with_much_to_send() -> None:
             got += part
             time.sleep(0.002)
         assert len(got) > 1 << 20
-    closing.join(30)
+    closing.join(300)
     assert not closing.is_alive()
 
 

@@ -23,7 +23,7 @@ ROUNDS = int(os.environ.get("SHARDTOOL_TEST_PUTS", "0"))
 @contextlib.contextmanager
 def no_hang() -> Iterator[None]:
     """Ends a test that waits for ever."""
-    signal.alarm(120)
+    signal.alarm(600)
     try:
         yield
     finally:

@@ -29,7 +29,7 @@ opened = threading.Event()
 def gated(small: Path) -> Any:
     """The address of the data set through the gate, which is closed."""
     opened.clear()
-    with served(small, lambda: opened.wait(60)) as address:
+    with served(small, lambda: opened.wait(300)) as address:
         try:
             yield address
         finally:
@@ -174,7 +174,7 @@ def test_log(small: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def scrape(url: str) -> Dict[str, float]:
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=300) as answer:
         lines = answer.read().decode().splitlines()
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("shardtool_stream_")}
 

@@ -27,7 +27,7 @@ os.keeps = ds  # a module that is taken apart after shardtool's own
 def test_silent_at_exit(small: Path) -> None:
     """A data set that is alive when Python takes its modules apart is no error."""
     process = script(AT_EXIT, small)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert (out, err, process.returncode) == ("", "", 0)
 
 

@@ -37,7 +37,7 @@ def start(args: List[Any], **options: Any) -> "subprocess.Popen[str]":
 
 def finish(args: List[Any]) -> str:
     process = start(args)
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=300)
     assert process.returncode == 0, out
     return out
 
@@ -78,7 +78,7 @@ def samples(run: Path, world: int, steps: range) -> List[List[int]]:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("authors")
-    subprocess.run([sys.executable, EXAMPLE / "prepare.py", ROOT / "testdata" / "text" / "prose.txt", folder], check=True, timeout=60)
+    subprocess.run([sys.executable, EXAMPLE / "prepare.py", ROOT / "testdata" / "text" / "prose.txt", folder], check=True, timeout=300)
     return folder / "data"
 
 
@@ -86,7 +86,7 @@ def test_killed_and_resumed(data: Path, tmp_path: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
     process = start([*TORCHRUN, "--nproc_per_node", 2, EXAMPLE / "train.py", data, run, "--steps", 100000])
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while len(curve(run)) < 25:
             assert process.poll() is None and time.monotonic() < deadline, process.stdout and process.stdout.read()
             time.sleep(0.01)
@@ -94,7 +94,7 @@ def test_killed_and_resumed(data: Path, tmp_path: Path) -> None:
         for pid in descendants(process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     killed = len(curve(run))
     checkpoint = __import__("torch").load(run / "checkpoint.pt")
     saved, place = checkpoint["step"], json.loads(checkpoint["loader"]["checkpoint"])

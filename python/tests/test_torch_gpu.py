@@ -85,7 +85,7 @@ def test_copies_overlap(small: Path) -> None:
         busy.record()
         reader = batches._thread
         assert reader is not None and reader._stream is not None
-        ready = reader._queue.get(timeout=60)  # its copy has been started
+        ready = reader._queue.get(timeout=300)  # its copy has been started
         assert ready.event is not None  # type: ignore[union-attr]
         ready.event.synchronize()  # type: ignore[union-attr]
         assert not busy.query()

@@ -47,7 +47,7 @@ def test_groups(small: Path, tmp_path: Path) -> None:
     src = str(Path(shardtool.__file__).parents[1])
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {src!r})\n{PROGRAM}", str(small)]
     made = [subprocess.Popen([*command, str(i), str(port)], stdout=subprocess.PIPE) for i in range(4)]
-    got: List[Any] = [json.loads(p.communicate(timeout=100)[0]) for p in made]
+    got: List[Any] = [json.loads(p.communicate(timeout=300)[0]) for p in made]
     assert got[0] == got[1] and got[2] == got[3]
     for rank in range(2):
         given: Dict[str, Any] = {"shuffle": True, "seed": 5, "epochs": 2, "rank": rank, "world_size": 2}

@@ -63,7 +63,7 @@ def test_strict(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.10", "--ignore-missing-imports"]
     command = [*command, "--cache-dir", str(tmp_path / "cache"), "--config-file", os.devnull, str(program)]
     env = {**os.environ, "MYPYPATH": str(Path(shardtool.__file__).parents[1])}
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     errors = [line for line in done.stdout.splitlines() if line.startswith("program.py") and "error" in line]
     notes = [line.partition("Revealed type is ")[2].strip('"') for line in done.stdout.splitlines() if "Revealed" in line]
     assert errors == [], done.stdout

@@ -81,7 +81,7 @@ def test_same_bytes(wheel: Path, tmp_path: Path) -> None:
 
 
 def go(name: str) -> str:
-    return subprocess.run(["go", "env", name], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    return subprocess.run(["go", "env", name], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300).stdout.strip()
 
 
 def test_contents(wheel: Path) -> None:
@@ -138,7 +138,7 @@ def test_version(installed: Installed, wheel: Path) -> None:
 def test_old_wheels_are_removed(wheel: Path) -> None:
     """`make wheel` deletes wheels of other versions, and keeps that of this one, whose name has
     Python's spelling."""
-    plan = subprocess.run(["make", "-n", "wheel"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60).stdout
+    plan = subprocess.run(["make", "-n", "wheel"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300).stdout
     (kept,) = re.findall(r"-name 'shardtool-\*\.whl' ! -name '([^']*)' -delete", plan)
     assert fnmatch.fnmatch(wheel.name, kept)
     assert not fnmatch.fnmatch(wheel.name.replace("-0.", "-9.", 1), kept)
@@ -146,7 +146,7 @@ def test_old_wheels_are_removed(wheel: Path) -> None:
 
 def test_make_wheel_installs_little() -> None:
     """`make wheel` in a new clone installs what pyproject.toml requires, and no tools of tests."""
-    plan = subprocess.run(["make", "-n", "-B", "wheel"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60).stdout
+    plan = subprocess.run(["make", "-n", "-B", "wheel"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300).stdout
     assert re.findall(r"pip install .*-r (\S+)", plan) == ["python/requirements-wheel.txt"]
     listed = [x for x in (ROOT / "python/requirements-wheel.txt").read_text().splitlines() if not x.startswith("#")]
     (required,) = re.findall(r"(?m)^requires = \[(.*?)\]", (ROOT / "python/pyproject.toml").read_text())
@@ -214,7 +214,7 @@ def test_python_page(tmp_path: Path) -> None:
     ]
     text = "\n".join([*before, *blocks])
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")}
-    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     waited, nobody = done.stdout.splitlines()[:2]
     assert waited.startswith("waited 0.") and nobody == "nobody"
@@ -258,6 +258,6 @@ def test_outside_the_repository(tmp_path: Path) -> None:
     """The folder of the package alone does not build; the error gives the reason."""
     shutil.copytree(ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("__pycache__", ".*"))
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
-    done = subprocess.run(command, cwd=tmp_path / "python", capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path / "python", capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode != 0
     assert "install a wheel, or build one with `make wheel`" in done.stderr

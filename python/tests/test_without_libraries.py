@@ -41,7 +41,7 @@ def test_without(tmp_path: Path, program: str, library: str) -> None:
     # -S: only what comes with Python
     done = subprocess.run(
         [sys.executable, "-S", "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(source)},
-        capture_output=True, text=True, timeout=100,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     said = (done.stderr.strip().splitlines() or [""])[-1]
     assert done.returncode and library in said and "install" in said, done.stderr

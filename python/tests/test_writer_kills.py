@@ -63,7 +63,7 @@ def test_killed(tmp_path: Path, kill: str) -> None:
     rng = random.Random(5)
     left = KILLS
     while left > 0:
-        signal.alarm(120)
+        signal.alarm(600)
         left -= killed_often(tmp_path / "whole", tmp_path / f"out{left}", rng, kill, samples, min(left, 12))
 
 
@@ -75,6 +75,8 @@ def killed_often(whole: Path, url: Path, rng: random.Random, kill: str, samples:
         assert job.stdout is not None
         begins.append(int(job.stdout.readline()))
         time.sleep(rng.random() * 0.25)
+        while killed == kills - 1 and job.poll() is None and not list(url.glob("data-*")):
+            time.sleep(0.01)  # on a busy machine no run may have come to a shard
         victim = job.pid if kill == "parent" else next(iter(children(job.pid)), job.pid)
         if killed < kills:
             killed += 1

@@ -15,13 +15,13 @@ def test_two_threads_at_once(tmp_path):
 
     def slow(*frame):
         inside.set()
-        assert leave.wait(30)
+        assert leave.wait(300)
         send(*frame)
 
     w._child.send = slow
     first = threading.Thread(target=w._flush)
     first.start()
-    assert inside.wait(30)
+    assert inside.wait(300)
     try:
         w.write({"a": b"2"})
         with pytest.raises(shardtool.ConfigError, match="two threads use the writer at once"):
