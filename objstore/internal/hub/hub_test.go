@@ -189,6 +189,10 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
+// outside reports whether n is less than want, or more than want and so many requests that were sent
+// again.
+func outside(n, want, again int) bool { return n < want || n > want+again }
+
 // TestRequests counts the requests: none for the commit, one to /resolve/ for each file in LFS or
 // Xet, whoever asks first, and three for the first file in git. All others go to where the bytes
 // are.
@@ -220,7 +224,8 @@ func TestRequests(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if c := s.Counts(); c.API != 0 || c.Resolve != resolve || kind != hubserver.Git && c.Bytes != 200 || c.Expired > 0 {
+			again := hub.Stalled(store)
+			if c := s.Counts(); c.API != 0 || outside(c.Resolve, resolve, again) || kind != hubserver.Git && outside(c.Bytes, 200, again) || c.Expired > 0 {
 				t.Errorf("kind %d: %+v", kind, c)
 			}
 		}
@@ -234,13 +239,13 @@ func TestExpiry(t *testing.T) {
 		s := one(t, hubserver.Xet, data)
 		s.Lifetime = 2 * time.Second
 		store := openAt(t, "datasets/o/n", quick())
-		for start, i := time.Now(), 0; time.Since(start) < 5*time.Second; i++ {
+		for start, i := time.Now(), 0; time.Since(start) < 5*time.Second || s.Counts().Resolve < 2; i++ {
 			if p, err := read(t, store, "a", i%1000, 100); err != nil || !bytes.Equal(p, data[i%1000:][:100]) {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		if c := s.Counts(); c.Resolve < 2 || c.Resolve > 12 {
+		if c := s.Counts(); c.Resolve > 12+hub.Stalled(store) {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -263,7 +268,7 @@ func TestExpiry(t *testing.T) {
 			}
 			s.Revoke()
 		}
-		if c := s.Counts(); c.Resolve != 5 {
+		if c := s.Counts(); outside(c.Resolve, 5, hub.Stalled(store)) {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -330,7 +335,7 @@ func TestQuota(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if c := s.Counts(); c.Refused > 0 || c.Resolve != 60 {
+	if c := s.Counts(); c.Refused > 0 || outside(c.Resolve, 60, hub.Stalled(store)) {
 		t.Errorf("%+v", c)
 	}
 	if n := strings.Count(log.String(), "level="); n > 4 { // in two windows
