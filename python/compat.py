@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import xml.etree.ElementTree as xml
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -36,13 +37,10 @@ MINORS = range(9, 20)
 MACOS = """\
 ## macOS
 
-The binary and the wheel build for macOS 12 and newer, on Intel and Apple processors. **Nothing has been run on a Mac yet.** Tested so far:
-
-- Everything compiles for macOS, in each run of continuous integration; the wheel for macOS is built and its tag and program are checked.
-- `make test-portable` runs tests of the Loader, Dataset, `open`, Writer, `optimize`, images, peers and PyTorch's DataLoader on Linux with
-  `SHARDTOOL_PORTABLE=1`. Package and program then use what macOS has: temporary files for batches, a pipe to the Writer's process,
-  a socket in a private folder between workers, `ps`, and processes that look for their parents. Continuous integration runs it.
-- `.github/workflows/macos.yml` runs the same tests on a Mac, when it is started by hand and for each release.
+The binary and the wheel build for macOS 12 and newer, on Intel and Apple processors. **Nothing has been run on a Mac yet.**
+Continuous integration compiles everything for macOS, checks the wheel's tag and program, and runs `make test-portable`: tests on
+Linux with `SHARDTOOL_PORTABLE=1`, where package and program use what macOS has. `.github/workflows/macos.yml` runs the same tests
+on a Mac, by hand and for each release.
 
 On macOS, batches are in files that the system may also write to its disk, the Writer copies samples twice, and every
 processor of the machine counts. A worker 0 that is killed leaves an empty socket file in `TMPDIR`.
@@ -56,8 +54,7 @@ PARTS = {
         "tests/frameworks.py",
     ),
     "contract": (
-        "a job resumed from a checkpoint before the first batch, in the middle, at the last batch and at the end of an epoch, and twice in"
-        " a row sees what an undisturbed one sees: each framework with each loader",
+        "a resumed job sees what an undisturbed one sees: [each framework with each loader](#training-loops-and-loaders)",
         "tests/test_torch_contract.py",
     ),
     "loops": (
@@ -189,17 +186,13 @@ def page(results: Dict[str, Result]) -> str:
         "",
         "writes this page. It runs the tests with current releases, as users install them, on a machine",
         "without a GPU. Continuous integration runs the suite with the PyTorch of Debian 12, 1.13.",
-        "mosaicml-streaming asks for older releases of numpy, transformers and xxhash than these, but ran with these.",
+        "mosaicml-streaming asks for older releases of numpy, transformers and xxhash than these, but ran with these:",
         "",
-        "| package | version |",
-        "|---|---|",
-        *(f"| {name} | {version} |" for name, version in of.items()),
+        *textwrap.wrap(", ".join(f"{name} {version}" for name, version in of.items()) + ".", 120, break_on_hyphens=False),
         "",
         "| what | passed | failed | left out | date |",
         "|---|---|---|---|---|",
         *(f"| {PARTS[name][0]} | {result.cells()} |" for name, result in parts.items()),
-        "",
-        "The training loops are in `python/examples/loops`: each is a page to start from.",
         "",
         *(table(parts["contract"]) if "contract" in parts else []),
         *MACOS.splitlines(),
@@ -238,9 +231,8 @@ def table(result: Result) -> List[str]:
     return [
         "## Training loops and loaders",
         "",
-        "Each framework with each loader: a job is resumed from a checkpoint, and its batches are those of a job that was not",
-        f"disturbed. All places of the checkpoint are: {', '.join(most)}. Other words say",
-        "what becomes of such a job; - was not tested. [pytorch.md](pytorch.md) has the recipes.",
+        f"A job is resumed from a checkpoint, in all these places: {', '.join(most)}. Its batches are those of a job",
+        "that was not disturbed, or other words say what becomes of it; - was not tested. [pytorch.md](pytorch.md) has the recipes.",
         f"Run on {result.date} with {versions}.",
         "",
         f"| framework | {' | '.join(loaders)} |",
