@@ -438,6 +438,10 @@ func (d *Dataset) noField(name string) error {
 	for i := range d.all {
 		has = append(has, fieldNames(d.all[i].tables.Fields)...)
 	}
+	for _, list := range d.Lists() { // instead of its elements
+		has = slices.DeleteFunc(has, func(field string) bool { _, is := fieldname.Element(field, list); return is })
+		has = append(has, list)
+	}
 	slices.Sort(has)
 	return fmt.Errorf("%w: %v has no field %q; it has %s", ErrFields, d.Store(), name,
 		strings.Join(slices.Compact(has), ", "))

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -77,7 +76,7 @@ Exits with 1 if it found problems, and with 3 if data is corrupt.`,
 			} else {
 				r, err = f.sources(cmd, args)
 			}
-			if code, ok := errors.AsType[*exitError](err); ok && code.code == exitNotFound && store != nil {
+			if store != nil && exitCode(err) == exitNotFound {
 				r, err = nil, nil // an empty place
 			}
 			if err != nil {

@@ -20,6 +20,7 @@ const (
 // a shuffle with default settings mixes it: for batches of 256 on 8 ranks, by place in storage.
 func Dataset(ctx context.Context, d *reader.Dataset, o Options) (*Report, error) {
 	e := newExamination(o)
+	e.lists = d.Lists()
 	if n := uint64(d.NumShards()); n > 1 && d.Info().Bytes/n < tinyShard {
 		e.found(TinyShards, fmt.Sprintf("%d shards of %d bytes on average", n, d.Info().Bytes/n))
 	}

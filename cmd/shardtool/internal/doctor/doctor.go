@@ -23,6 +23,7 @@ import (
 	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/internal/format/fieldname"
 	"github.com/shardtool/shardtool/internal/order/uniformity"
 	"github.com/shardtool/shardtool/reader/order"
 )
@@ -107,6 +108,7 @@ const (
 type examination struct {
 	Options
 	kinds   map[Kind]*Finding
+	lists   []string // names of lists of files
 	samples int64
 	bytes   int64
 	shapes  map[string]*shape // by fields
@@ -171,6 +173,7 @@ func (e *examination) key(key, origin string) {
 func (e *examination) fields(where string, names []string) {
 	e.samples++
 	quoted := slices.Clone(names)
+	quoted = slices.DeleteFunc(quoted, e.element)
 	for i, n := range quoted {
 		quoted[i] = shownField(n)
 	}
@@ -182,6 +185,15 @@ func (e *examination) fields(where string, names []string) {
 	for _, n := range names {
 		e.fieldName(where+": ", n)
 	}
+}
+
+// element reports whether a field is an element of a list of files, of which a sample may have any
+// number.
+func (e *examination) element(field string) bool {
+	return slices.ContainsFunc(e.lists, func(list string) bool {
+		_, is := fieldname.Element(field, list)
+		return is
+	})
 }
 
 // fieldName examines the name of a field.
@@ -222,9 +234,19 @@ func (e *examination) payload(where, field string, data []byte) {
 	}
 }
 
-// decode checks JSON, and the headers and ends of images.
+// decode checks JSON, and the headers and ends of images. A PNG that is called .jpg, as ImageNet has
+// one, is an image: decoders look at the bytes.
 func decode(extension string, data []byte) (err error) {
-	switch strings.ToLower(extension) {
+	extension = strings.ToLower(extension)
+	if slices.Contains([]string{"jpg", "jpeg", "png"}, extension) {
+		switch {
+		case bytes.HasPrefix(data, []byte("\x89PNG\r\n")):
+			extension = "png"
+		case bytes.HasPrefix(data, []byte("\xff\xd8\xff")):
+			extension = "jpg"
+		}
+	}
+	switch extension {
 	case "json":
 		if !json.Valid(data) {
 			return errors.New("not valid JSON")

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"reflect"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -78,6 +81,8 @@ func TestSource(t *testing.T) {
 		{"files with dots", []any{sample("c", "a.txt", "x")}, Options{FileNames: true}, map[Kind]int{DottedName: 1, FieldsDiffer: 1}, 3},
 		{"JSON", []any{sample("c", "json", "{")}, Options{}, map[Kind]int{Undecodable: 1, FieldsDiffer: 1}, 3},
 		{"JPEG", []any{sample("c", "jpg", "\xff\xd8\xff\xe0")}, Options{}, map[Kind]int{Undecodable: 1, FieldsDiffer: 1}, 3},
+		{"a PNG called JPEG", []any{sample("c", "jpeg", pngOf(t))}, Options{}, map[Kind]int{FieldsDiffer: 1}, 3},
+		{"a cut PNG called JPEG", []any{sample("c", "jpeg", pngOf(t)[:40])}, Options{}, map[Kind]int{Undecodable: 1, FieldsDiffer: 1}, 3},
 		{"PNG", []any{sample("c", "png", "no image")}, Options{}, map[Kind]int{Undecodable: 1, FieldsDiffer: 1}, 3},
 		{"name", []any{sample("../c", "txt", "x")}, Options{}, map[Kind]int{Name: 1}, 3},
 		{"unreadable", []any{&writer.SampleError{Origin: "src/c", Err: broken}}, Options{}, map[Kind]int{Unreadable: 1}, 3},
@@ -98,6 +103,49 @@ func TestSource(t *testing.T) {
 	src := list{broken}
 	if _, err := Source(t.Context(), &src, Options{}); !errors.Is(err, broken) {
 		t.Errorf("another error: %v", err)
+	}
+}
+
+func pngOf(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 4, 4))); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// lists is a source that states that pictures is a list of files.
+type lists struct{ list }
+
+func (lists) Meta() format.Metadata {
+	return format.Metadata{"features": `{"pictures":{"_type":"List","feature":{"_type":"Image"}}}`}
+}
+
+// TestLists: samples may have any number of elements of a list of files.
+func TestLists(t *testing.T) {
+	src := func() *lists {
+		return &lists{list{sample("a", "txt", "x"), sample("b", "txt", "y", "pictures.0.bin", "0", "pictures.1.bin", "1")}}
+	}
+	r, err := Source(t.Context(), src(), Options{})
+	if err != nil || len(r.Findings) != 0 {
+		t.Errorf("the source: %v, %v", r, err)
+	}
+	store := mem.New()
+	if _, err := writer.Pack(t.Context(), store, src(), writer.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := reader.Open(t.Context(), store, reader.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if found := Stored(d, false); len(found) != 0 {
+		t.Errorf("the totals: %v", found)
+	}
+	r, err = Dataset(t.Context(), d, Options{})
+	if err != nil || kinds(r)[FieldsDiffer] != 0 {
+		t.Errorf("the data set: %v, %v", r, err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/input/fused"
+	features "github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/writer"
 	"github.com/shardtool/shardtool/writer/source"
 )
@@ -17,6 +18,7 @@ import (
 // that cannot be read are findings; other errors of src end the examination.
 func Source(ctx context.Context, src writer.Source, o Options) (*Report, error) {
 	e := newExamination(o)
+	e.lists = features.ParseFeatures(src.Meta()).Lists(nil)
 	for !e.done() {
 		s, err := src.Next(ctx)
 		var se *writer.SampleError

@@ -15,8 +15,9 @@ func Stored(d *reader.Dataset, fileNames bool) []Finding {
 	if len(info.Removed) > 0 {
 		return nil
 	}
+	e.lists = d.Lists()
 	for _, f := range info.Fields {
-		if f.Samples < d.NumSamples() {
+		if f.Samples < d.NumSamples() && !e.element(f.Name) {
 			e.found(FieldsDiffer, fmt.Sprintf("%s is in %d of %d samples", shownField(f.Name), f.Samples,
 				d.NumSamples()))
 		}
