@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// All goroutines, those that wait at the same place together: the end of a log has room for that.
-	guard := time.AfterFunc(20*time.Minute, func() {
+	guard := time.AfterFunc(28*time.Minute, func() {
 		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 		panic("a test hangs")
 	})

@@ -68,7 +68,7 @@ func longText() (samples []testset.Sample) {
 }
 
 // refusing serves objects and refuses each range once.
-func refusing(t *testing.T, store objstore.Store) objstore.Store {
+func refusing(t *testing.T, store objstore.Store, pause time.Duration) objstore.Store {
 	var mu sync.Mutex
 	asked := map[string]bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,7 +91,7 @@ func refusing(t *testing.T, store objstore.Store) objstore.Store {
 		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
 	}))
 	t.Cleanup(server.Close)
-	out, err := httpstore.New(server.URL, httpstore.Options{ReadOptions: objstore.ReadOptions{Concurrency: 8, BackoffMin: 40 * time.Millisecond}})
+	out, err := httpstore.New(server.URL, httpstore.Options{ReadOptions: objstore.ReadOptions{Concurrency: 8, BackoffMin: pause}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestStallCauses(t *testing.T) {
 	}
 	watch(t)
 	small := testset.Options{BlockSize: 16 << 10, ShardSize: 200 << 10}
-	const tries = 6
+	const tries = 8
 	delay := 4 * time.Millisecond
 	slow := func(phase objstore.Phase) func(*testing.T) objstore.Store {
 		return func(*testing.T) objstore.Store { return &phased{mem.New(), phase, delay} }
@@ -124,7 +124,7 @@ func TestStallCauses(t *testing.T) {
 		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 100}},
 		{cause: account.Request, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 400, Shuffle: true, Order: OrderOptions{Lanes: 1, RunBlocks: 1, Delay: 1}}},
 		{cause: account.Throttled, store: slow(objstore.PhasePause), opt: StreamOptions{GlobalBatch: 100}},
-		{cause: account.Throttled, store: plain, over: refusing, count: 300, opt: StreamOptions{GlobalBatch: 100}},
+		{cause: account.Throttled, store: plain, over: func(t *testing.T, store objstore.Store) objstore.Store { return refusing(t, store, 10*delay) }, count: 300, opt: StreamOptions{GlobalBatch: 100}},
 		{cause: account.Cache, store: slow(objstore.PhaseCache), opt: StreamOptions{GlobalBatch: 100}},
 		{cause: account.Window, store: slow(objstore.PhaseTurn), opt: StreamOptions{GlobalBatch: 100}},
 		{cause: account.Window, store: slow(objstore.PhaseRequest), opt: StreamOptions{GlobalBatch: 8, Shuffle: true, Order: OrderOptions{Lanes: 24, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 64 << 20}}, first: true},
@@ -132,7 +132,7 @@ func TestStallCauses(t *testing.T) {
 		{cause: account.Memory, store: slow(objstore.PhaseRequest), count: 1500, opt: StreamOptions{GlobalBatch: 16, Shuffle: true, Order: OrderOptions{Lanes: 96, Delay: 8, RunBlocks: 1}, Tuning: Tuning{Memory: 1 << 20}}},
 		{cause: account.Map, store: plain, count: 300, opt: StreamOptions{
 			GlobalBatch: 64, Map: func(context.Context, *Sample) error {
-				time.Sleep(300 * time.Microsecond)
+				time.Sleep(delay / 12)
 				return nil
 			},
 		}},
@@ -183,7 +183,7 @@ func TestStallsSum(t *testing.T) {
 	}
 	watch(t)
 	set := newStreamed(t, &phased{mem.New(), objstore.PhaseRequest, 2 * time.Millisecond}, mixed(2000), testset.Options{BlockSize: 8 << 10, ShardSize: 200 << 10})
-	for try := range 5 { // a process that is suspended between two readings of the clock measures something else
+	for try := range 20 { // a process that is suspended between two readings of the clock measures something else
 		s := set.stream(t, StreamOptions{Shuffle: true, GlobalBatch: 64, Epochs: 1, Order: OrderOptions{Lanes: 8, Delay: 4}, Tuning: Tuning{Workers: 1}})
 		var outside time.Duration
 		var batches, samples, size uint64

@@ -36,7 +36,7 @@ def disturbed(samples):
 // stopped and requeued; the missing part is submitted again. The data set equals one that a process
 // makes alone, and one that the tasks of srun make.
 func TestOptimize(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	c := start(ctx, t)
 	root, err := filepath.Abs("../..")

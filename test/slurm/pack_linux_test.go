@@ -38,7 +38,7 @@ exit $got
 // stopped and requeued; the missing parts are submitted again, and committed. The data set equals
 // one whose parts are packed one after the other without Slurm.
 func TestPack(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	c := start(ctx, t)
 	root, err := filepath.Abs("../..")

@@ -26,7 +26,7 @@ exec cat >/dev/null
 // one that is stopped by the signal before a time limit is requeued and resumes from the earliest
 // checkpoint, with the skipped blocks of all ranks.
 func TestTrain(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	c := start(ctx, t)
 	root, err := filepath.Abs("../..")

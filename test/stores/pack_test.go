@@ -36,7 +36,7 @@ func TestPackBucket(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	far, p := s.faulty(t, proxy.Options{FirstByte: 20 * time.Millisecond, Seed: 1, Faults: proxy.Faults{Reset: 0.05, Busy: 0.05}})
+	far, p := s.faulty(t, proxy.Options{FirstByte: 100 * time.Millisecond, Seed: 1, Faults: proxy.Faults{Reset: 0.05, Busy: 0.05}})
 	src, err := source.NewObjects(t.Context(), []objstore.Store{far.open(t, bucket, "raw", s3store.Options{})}, source.FilesOptions{})
 	if err != nil {
 		t.Fatal(err)

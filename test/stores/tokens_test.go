@@ -52,7 +52,7 @@ func TestPackTokens(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	far, p := s.faulty(t, proxy.Options{FirstByte: 20 * time.Millisecond, Seed: 1, Faults: proxy.Faults{Reset: 0.05, Busy: 0.05}})
+	far, p := s.faulty(t, proxy.Options{FirstByte: 100 * time.Millisecond, Seed: 1, Faults: proxy.Faults{Reset: 0.05, Busy: 0.05}})
 	cut, err := tokens.NewArrays(t.Context(), []source.Input{{Store: far.open(t, bucket, "raw", s3store.Options{}), Name: "large.npy"}}, tokens.Options{Length: 2048})
 	if err != nil {
 		t.Fatal(err)
