@@ -19,11 +19,11 @@ type taken struct {
 	heap              int64
 }
 
-// usage collects garbage. It gives goroutines that are about to end a second, while there are more
+// usage collects garbage. It gives goroutines that are about to end ten seconds, while there are more
 // than most.
 func usage(t *testing.T, most int) taken {
 	t.Helper()
-	for range 500 {
+	for range 5000 {
 		if runtime.NumGoroutine() <= most {
 			break
 		}

@@ -37,7 +37,7 @@ func childFetch(ctx context.Context, args []string) error {
 		}
 	}
 	size, rank, world, epochs := numbers[0], numbers[1], numbers[2], numbers[3]
-	source, err := httpstore.New(args[0], httpstore.Options{})
+	source, err := httpstore.New(args[0], httpstore.Options{ReadOptions: objstore.ReadOptions{NoHedge: true}}) // which would count
 	if err != nil {
 		return err
 	}
