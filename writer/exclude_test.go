@@ -82,7 +82,11 @@ func TestPruneBesidePack(t *testing.T) {
 func TestPruneRaces(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	published, refused, pruned, killed := 0, 0, 0, 0
-	for trial := range *trials {
+	count := *trials
+	if testing.Short() {
+		count = min(count, 8) // every kind twice
+	}
+	for trial := range count {
 		job := childJob{Dir: t.TempDir(), Tag: "new", Items: 30, Pause: time.Duration(rng.IntN(300)) * time.Microsecond}
 		job.Plain = trial%2 == 1
 		if trial%3 > 0 { // beside a data set

@@ -86,6 +86,8 @@ func (c *checker) part(w http.ResponseWriter, r *http.Request) bool {
 // TestChecksumsOfParts uploads two objects of three parts over http. A server that confirms CRC-32C
 // gets unsigned payloads; another one gets a SHA-256 of each part, and is asked once.
 func TestChecksumsOfParts(t *testing.T) {
+	data := make([]byte, 11<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
 	for name, c := range map[string]*struct {
 		checker
 		sums                          string
@@ -105,8 +107,6 @@ func TestChecksumsOfParts(t *testing.T) {
 			opts := quick(s.URL)
 			opts.UploadPartSize, opts.UploadConcurrency, opts.RequestChecksums = 5<<20, 1, c.sums
 			store := open(t, s.URL, "", opts)
-			data := make([]byte, 11<<20)
-			_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
 			for _, object := range []string{"a", "b"} {
 				if _, err := objstore.Put(t.Context(), store, object, data, objstore.Condition{}); err != nil {
 					t.Fatal(err)

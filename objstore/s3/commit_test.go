@@ -324,6 +324,9 @@ func TestSegments(t *testing.T) {
 	store := open(t, s.URL, "", quick(s.URL))
 	s3.SetSegmentParts(store, 2)
 	for _, size := range []int{part - 1, part, 2*part - 1, 2 * part, 2*part + 1, 6*part + 1, 10 * part, 10*part + 5} {
+		if testing.Short() && size >= 10*part {
+			continue // a third segment: goroutines do in it what they do in the second
+		}
 		data := make([]byte, size)
 		for i := 0; i < size; i += 4096 {
 			data[i] = byte(i >> 12)

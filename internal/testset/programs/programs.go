@@ -31,7 +31,7 @@ func Python(t testing.TB, stdin []byte, program string, arguments ...string) str
 	t.Helper()
 	Need(t, "python3")
 	c := exec.CommandContext(t.Context(), "python3", append([]string{"-I", program}, arguments...)...)
-	c.WaitDelay = time.Second
+	c.WaitDelay = time.Minute // from its end on, too: a busy machine may be late to read its output
 	var stdout, stderr bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 	if err := c.Run(); err != nil {
