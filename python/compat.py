@@ -223,17 +223,12 @@ def table(result: Result) -> List[str]:
             return "all"
         return "; ".join(cell) if len(cell) <= len(missing) else f"all but {', '.join(missing)}"
 
-    versions = ", ".join(
-        f"{name} {result.versions[name]}"
-        for name in ("torch", "torchdata", "lightning", "accelerate", "transformers", "grain", "ray")
-        if name in result.versions
-    )
     return [
         "## Training loops and loaders",
         "",
         f"A job is resumed from a checkpoint, in all these places: {', '.join(most)}. Its batches are those of a job",
         "that was not disturbed, or other words say what becomes of it; - was not tested. [pytorch.md](pytorch.md) has the recipes.",
-        f"Run on {result.date} with {versions}.",
+        f"Run on {result.date}.",
         "",
         f"| framework | {' | '.join(loaders)} |",
         "|---|" + "---|" * len(loaders),

@@ -41,7 +41,7 @@ func TestSnippets(t *testing.T) {
 			files[fmt.Sprintf("snippet_%s_%d", strings.TrimSuffix(filepath.Base(page), ".md"), i)] = []byte(code)
 		}
 	}
-	if len(files) < 4 {
+	if len(files) < 3 {
 		t.Fatalf("%d blocks of Go in %d pages: they are not found any more", len(files), len(pages))
 	}
 	if err := compile(t.TempDir(), files); err != nil {
