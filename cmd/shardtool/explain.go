@@ -64,7 +64,8 @@ weights may have changed since. With --change-mix the run continues with the wei
 	return cmd
 }
 
-// isCheckpoint reports whether an argument is the file of a checkpoint, of a data set or a mix.
+// isCheckpoint reports whether an argument is the file of a checkpoint, of a data set or a mix, or
+// the state of a Loader with one.
 func isCheckpoint(arg string) bool {
 	file, err := os.Open(arg)
 	if err != nil {
@@ -76,7 +77,8 @@ func isCheckpoint(arg string) bool {
 	}
 	text, err := io.ReadAll(io.LimitReader(file, 1<<10))
 	text = bytes.TrimSpace(text)
-	return err == nil && bytes.HasPrefix(text, []byte("{")) && bytes.Contains(text, []byte(`"algorithm"`))
+	return err == nil && bytes.HasPrefix(text, []byte("{")) &&
+		(bytes.Contains(text, []byte(`"algorithm"`)) || bytes.Contains(text, []byte(`\"algorithm\"`)))
 }
 
 func (f *explainFlags) run(cmd *cobra.Command, args []string) error {

@@ -201,7 +201,7 @@ func (f *orderFlags) said() map[string]bool {
 	return said
 }
 
-// readCheckpoint reads a checkpoint file.
+// readCheckpoint reads a checkpoint file, or the state of a Loader in Python as JSON, which has one.
 func readCheckpoint(file string) (*reader.Checkpoint, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -210,6 +210,10 @@ func readCheckpoint(file string) (*reader.Checkpoint, error) {
 				fmt.Errorf("no checkpoint %s: start without --checkpoint-in, or name the right file", file)}
 		}
 		return nil, err
+	}
+	var state struct{ Checkpoint string }
+	if json.Unmarshal(text, &state) == nil && state.Checkpoint != "" {
+		text = []byte(state.Checkpoint)
 	}
 	cp, err := reader.DecodeCheckpoint(text)
 	if _, syntax := errors.AsType[*json.SyntaxError](err); syntax {
