@@ -236,9 +236,22 @@ func (in *Input) Tally(part int, samples, skipped int64, left writer.RowsLeft) *
 // Dropped is how many token ids after the last whole sample were left out so far.
 func (in *Input) Dropped() int64 { return in.found.dropped }
 
+// Unmet are the columns of Rows.Rename that no row had so far. Where the columns are known before
+// the rows are read, Open refuses those that there are not.
+func (in *Input) Unmet() []string {
+	if in.found.unmet == nil {
+		return nil
+	}
+	return in.found.unmet()
+}
+
 // Explain adds to the error of packing the samples which option helps sources of their kind.
 func (in *Input) Explain(err error) error {
 	f := in.found
+	stdin := slices.ContainsFunc(f.srcs, func(a objstore.Address) bool { return a.String() == "-" })
+	if stdin && f.kind == &tarKind && errors.Is(err, format.ErrCorrupt) {
+		return hint.With(err, hint.Set("stdin-format", "jsonl", "reads lines of JSON from standard input, in place of a tar"))
+	}
 	archives := f.kind == &tarKind || (&recognised{kind: f.kind, files: f.files}).zipped()
 	if archives && len(f.files) > 1 && !f.KeyPrefix && errors.Is(err, format.ErrDuplicate) &&
 		!errors.Is(err, tar.ErrTwice) {
@@ -293,6 +306,7 @@ type Found struct {
 	narrowed bool
 	even     bool // samples are equal arrays
 	dropped  int64
+	unmet    func() []string // the columns to be renamed that no row had so far; nil: all are there
 }
 
 // Find finds the kind of the sources, which must be the same for all, and their files.

@@ -79,6 +79,9 @@ func openLines(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	if s, ok := src.(interface{ Passed() []string }); ok {
 		f.leaveFiles(s.Passed())
 	}
+	if s, ok := src.(interface{ Unmet() []string }); ok {
+		f.unmet = s.Unmet
+	}
 	_, size := src.Total()
 	text := plain.Plural(len(f.files), "file") + " of JSON Lines or CSV"
 	switch f.kind.of {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/internal/sys/plain"
 	"github.com/shardtool/shardtool/writer"
+	"github.com/shardtool/shardtool/writer/source"
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
@@ -66,6 +68,12 @@ func openArrays(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	}
 	if t.joins(f.kind) {
 		opt = tokens.Options{Raw: opt.Raw, Mixed: true} // each array, or each row of one, is a document
+	}
+	raw := func(in source.Input) bool {
+		return !slices.Contains([]string{".npy", ".npz", ".idx"}, filepath.Ext(in.Path))
+	}
+	if t.Raw != 0 && !slices.ContainsFunc(f.files, raw) {
+		return nil, 0, wrongf("%s is for token ids in files without a header, and those of source %s say their type: %s stores another", f.opt("raw-dtype"), f.srcs[0], f.opt("token-dtype"))
 	}
 	src, err := tokens.NewArrays(ctx, f.files, opt)
 	if err != nil {

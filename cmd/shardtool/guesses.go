@@ -20,6 +20,7 @@ const (
 )
 
 const (
+	generations = "each change makes a generation, which has an address, DATASET@GENERATION: `shardtool inspect DATASET` says which is the newest"
 	pruning    = "`shardtool prune DATASET` deletes the files that no kept generation needs; `--dry-run` lists them first"
 	checking   = "`shardtool verify DATASET --deep` checks every byte"
 	describing = "`shardtool inspect DATASET` describes a data set"
@@ -127,6 +128,8 @@ var meant = map[string]string{
 	"status":     "`shardtool inspect DATASET` describes a data set, `shardtool missing DATASET --parts N` the parts of a pack",
 	"clone":      copying,
 	"move":       copying,
+	"mount":      "`shardtool unpack DATASET DIR` writes the fields as files, `shardtool view DATASET` shows samples in a browser",
+	"tag":        generations, "rollback": generations, "revert": generations, "checkout": generations, "snapshot": generations, "restore": generations,
 	"resume":     "`shardtool pack SRC OUT --resume` continues a pack, `shardtool cat DATASET --checkpoint-in FILE` a stream",
 }
 
@@ -191,7 +194,7 @@ var meantFlags = map[string][]string{
 	"shuffle-buffer": {"shuffle-memory"}, "buffer-size": {"shuffle-memory"}, "shuffle-size": {"shuffle-memory"},
 	"num-workers": {"workers"}, "jobs": {"workers"}, "threads": {"workers"}, "parallel": {"workers"}, "num-threads": {"workers"},
 	"max-samples": {"limit", "samples"}, "count": {"limit", "samples"}, "num-samples": {"limit", "samples"}, "samples": {"limit"},
-	"n": {"limit"}, "l": {"limit"},
+	"n": {"limit"}, "l": {"limit", "long"},
 	"checkpoint": {"checkpoint-in"}, "resume-from": {"checkpoint-in"}, "state": {"checkpoint-in"}, "all": {"deep"}, "full": {"deep"},
 	"format": {"as", "json", "stdin-format"}, "type": {"as"}, "output": {"out"}, "dest": {"out"}, "out-dir": {"out"},
 	"shard-bytes": {"shard-size"}, "size-limit": {"shard-size"}, "chunk-size": {"shard-size"}, "maxsize": {"shard-size"}, "size": {"shard-size"},
@@ -199,7 +202,9 @@ var meantFlags = map[string][]string{
 	"compression-level": {"level"}, "zstd-level": {"level"},
 	"columns": {"columns", "fields"}, "select": {"fields", "where"}, "filter": {"where", "include"}, "exclude": {"ignore", "exclude"},
 	"num-epochs": {"epochs"}, "num-replicas": {"world-size"}, "nodes": {"world-size"}, "drop-last": {"tail"}, "port": {"listen"}, "host": {"listen"},
-	"prefix": {"name"}, "random-seed": {"seed"}, "key-column": {"key"}, "id": {"key"}, "continue": {"resume"}, "dry": {"dry-run"}, "shuffle": {"pack-shuffle"}, "o": {"out"},
+	"prefix": {"name"}, "random-seed": {"seed"}, "key-column": {"key"}, "id": {"key"}, "id-field": {"key"}, "dtype": {"token-dtype"}, "gpus": {"world-size"}, "world": {"world-size"}, "cache-dir": {"cache"},
+	"seconds": {"duration"}, "time": {"duration"}, "steps": {"batches", "limit"}, "index": {"number"}, "older-than": {"grace"}, "from": {"checkpoint-in"},
+	"step-time": {"samples-per-second"}, "view": {"name"}, "num-parts": {"parts"}, "shard": {"part", "shard"}, "continue": {"resume"}, "dry": {"dry-run"}, "shuffle": {"pack-shuffle"}, "seed": {"pack-shuffle"}, "o": {"out"}, "C": {"out"}, "d": {"out"},
 }
 
 // takenBy says what a flag in meantFlags takes, where that differs from what the other program's
@@ -207,6 +212,10 @@ var meantFlags = map[string][]string{
 var takenBy = map[string]string{
 	"pack-shuffle": ", a seed such as 7", "global-batch": ", the samples of a batch over all ranks",
 	"shuffle-memory": ", a size such as 1GiB",
+	"keys":           ", a file with one key in each line",
+	"world-size":     ", the number of ranks",
+	"duration":       ", such as 5s",
+	"grace":          ", such as 168h",
 	"listen":         ", a host and port such as 127.0.0.1:8080",
 }
 
@@ -215,7 +224,7 @@ const (
 	readsAll     = "a folder is read with all folders below it, so leave it out"
 	lastArgument = "the destination is the last argument"
 	compressed   = "zstd compresses the shards; --level chooses how well, and --format tar leaves it out"
-	repaired     = "verify only reads: copy what it names again from where the data set came from, or pack it again"
+	repaired     = "what checks only reads: copy what it names again from where the data set came from, or pack it again"
 )
 
 // noFlag answers flags that need no counterpart.
@@ -245,10 +254,10 @@ func answer(cmd *cobra.Command, name string) string {
 		return noFlag[name]
 	case slices.Contains(meantFlags[name], "out") && takesPlace(cmd):
 		return lastArgument
-	case cmd.Name() == "ls" && slices.Contains(meantFlags[name], "limit"):
-		return firstLines
 	case flagWords[cmd.Name()+" "+name] != "": // also where a flag is called nearly so
 		return flagWords[cmd.Name()+" "+name]
+	case cmd.Name() == "ls" && slices.Contains(meantFlags[name], "limit"):
+		return firstLines
 	case name == "dry-run" && cmd.Name() == "pack":
 		return "`shardtool doctor SRC` reads the source and writes nothing"
 	case name == "dry-run":
@@ -258,16 +267,32 @@ func answer(cmd *cobra.Command, name string) string {
 	case cmd.Flags().Lookup("overwrite") != nil && (name == "force" || name == "f" || edits(name, "overwrite") < 3):
 		return "--overwrite replaces the data set that is there"
 	}
-	like := typo(cmd, name)
-	if _, known := meantFlags[name]; like == "" || edits(name, like) > max(1, len(name)/5) && !known {
+	like, same := typo(cmd, name), meantFlag(cmd, name)
+	if _, known := meantFlags[name]; same == "" && (like == "" || edits(name, like) > max(1, len(name)/5) && !known) {
 		if text := byWords(cmd, name); text != "" {
 			return text
 		}
 	}
-	if flag := cmp.Or(meantFlag(cmd, name), like); flag != "" {
+	if flag := cmp.Or(same, like); flag != "" {
 		return fmt.Sprintf("did you mean --%s%s?", flag, takenBy[flag])
 	}
 	return ""
+}
+
+// flagsOf lists the flags in the help of a command, empty if these are too many for a line or two.
+func flagsOf(cmd *cobra.Command) string {
+	const most = 40
+	some := cmd.Flags().Lookup(helpAllFlag) != nil
+	var all []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Name != "help" && !(some && slices.Contains(rareFlags, f.Name)) {
+			all = append(all, "--"+f.Name)
+		}
+	})
+	if len(all) == 0 || len(all) > most {
+		return ""
+	}
+	return "it has " + strings.Join(all, ", ")
 }
 
 // meantFlag says which flag of a command a flag that it lacks may stand for; empty if none.
@@ -340,7 +365,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			dashes = "-"
 			hint = cmp.Or(hint, "write -- before a name that begins with a dash")
 		}
-		return usagef("unknown flag: %s%s%s", dashes, name, hinted(cmd, hint))
+		return usagef("unknown flag: %s%s%s", dashes, name, hinted(cmd, cmp.Or(hint, flagsOf(cmd))))
 	}
 	return usagef("%w%s", err, see)
 }

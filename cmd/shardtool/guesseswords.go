@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -20,6 +21,7 @@ const (
 	redirecting  = "`> FILE` keeps what a command prints"
 	described    = "`shardtool inspect DATASET` prints fields, types and sizes"
 	everyByte    = "--deep compares every byte, and without it sizes and indexes are compared"
+	checksummed  = "each block has a checksum, which every reader compares, so leave it out"
 	noConfig     = "there is no file of options: write them as flags"
 	asParts      = "--part I --parts N packs one of N parts on each machine"
 	someSamples  = "-n 3 shows three samples"
@@ -57,18 +59,19 @@ var flagWords = map[string]string{
 	"pack eos": separating, "pack bos": separating,
 	"pack skip": "--on-error skip leaves out samples that cannot be read, and counts them", "pack ignore": "--on-error skip leaves out samples that cannot be read, and counts them",
 	"processes": "--workers sets the threads, where a command has it", "cores": "--workers sets the threads, where a command has it",
-	"pack eod": separating, "head rows": someSamples,
+	"pack eod": separating, "head rows": someSamples, "order format": "--json prints lines of JSON", "unpack keys": "--include 'KEY.*' chooses them",
+	"unpack key": "--include 'KEY.*' chooses them", "get key": "the key is the second argument: `shardtool get DATASET KEY`",
 	"skip": continuing, "start": continuing, "offset": continuing, "from": continuing, "cat resume": continuing, "continue": continuing,
 	"inspect schema": inspectHas, "inspect fields": inspectHas,
 	"inspect columns": inspectHas, "inspect stats": inspectHas,
-	"ls fields": described, "ls columns": described, "ls size": "--long prints the sizes of fields", "ls keys": "ls prints the keys without a flag",
+	"ls l": "--long prints the sizes of fields", "ls fields": described, "ls columns": described, "ls size": "--long prints the sizes of fields", "ls keys": "ls prints the keys without a flag",
 	"ls recursive": "ls prints all keys without a flag", "ls prefix": "globs choose keys: `shardtool ls DATASET 'dog/*'`",
 	"ls filter": "globs choose keys: `shardtool ls DATASET 'dog/*'`", "ls where": "`shardtool order DATASET --where EXPR --keys` lists the keys for which an expression holds",
 	"ls limit": firstLines, "ls max": firstLines, "ls first": firstLines,
 	"checksum": everyByte, "checksums": everyByte, "hash": everyByte, "crc": everyByte, "quick": everyByte, "fast": everyByte,
 	"shallow": everyByte, "strict": everyByte, "thorough": everyByte,
-	"export to":  "--as FORM chooses what is written: tar, wids, hf and more, which `shardtool export --help` describes",
-	"export for": "--as FORM chooses what is written: tar, wids, hf and more, which `shardtool export --help` describes",
+	"export to":  "--as FORM chooses what is written: tar, wids, hf (Parquet) and more, which `shardtool export --help` describes",
+	"export for": "--as FORM chooses what is written: tar, wids, hf (Parquet) and more, which `shardtool export --help` describes",
 	"head lines": someSamples, "head limit": someSamples, "head count": someSamples,
 	"head num": someSamples, "head number": someSamples,
 	"remove key":    "keys are arguments, `shardtool remove DATASET KEY`, and --keys names a file with one in each line",
@@ -76,7 +79,7 @@ var flagWords = map[string]string{
 	"remove filter": "a view leaves samples out and removes none: `shardtool select DATASET --where EXPR --name NAME`",
 	"device":        "the command line has no GPU: shardtool.Image(224, decode=\"cuda\") in Python decodes on one",
 	"gpu":           "the command line has no GPU: shardtool.Image(224, decode=\"cuda\") in Python decodes on one",
-	"region":        "an address has it: s3://bucket/prefix?region=eu-west-1", "endpoint": "an address has it: s3://bucket/prefix?endpoint=http://host:9000",
+	"region":        "the environment has it: AWS_REGION", "endpoint": "the environment has it: AWS_ENDPOINT_URL_S3",
 	"profile": "the environment has it: AWS_PROFILE", "token": "the environment has it, as for other programs: HF_TOKEN, AWS_SESSION_TOKEN",
 }
 
@@ -96,7 +99,10 @@ func byWords(cmd *cobra.Command, name string) string {
 			if text := flagWords[cmd.Name()+" "+run]; text != "" {
 				return text
 			}
-			if text := flagWords[run]; text != "" && (text != continuing || cmd.Flags().Lookup("checkpoint-in") != nil) {
+			switch text := flagWords[run]; {
+			case text == everyByte && cmd.Flags().Lookup("deep") == nil:
+				return checksummed
+			case text != "" && (text != continuing || cmd.Flags().Lookup("checkpoint-in") != nil):
 				return text
 			}
 		}
@@ -136,7 +142,11 @@ func arguments(cmd *cobra.Command, args []string) string {
 		}
 	case "select":
 		return "write `shardtool select DATASET --where EXPR --name NAME`"
-	case "verify", "ls", "stage", "bench", "simulate", "order", "cat", "view", "explain":
+	case "stage":
+		return fmt.Sprintf("write `shardtool stage %s --cache %s`", args[0], rest)
+	}
+	switch cmd.Name() {
+	case "verify", "ls", "bench", "simulate", "order", "cat", "view", "explain":
 		for _, flag := range []string{"shuffle", "host"} { // switches, which take no value
 			if f := cmd.Flags().Lookup(flag); f == nil || !f.Changed {
 				continue
@@ -144,6 +154,9 @@ func arguments(cmd *cobra.Command, args []string) string {
 				return fmt.Sprintf("--shuffle is a switch: write `--shuffle --seed %s`", rest)
 			}
 			return "--host is a switch, for one reader a host" + map[bool]string{true: "; --listen HOST:PORT is where it listens"}[cmd.Name() == "view"]
+		}
+		if _, err := os.Stat(rest); cmd.Name() == "cat" && err != nil && !strings.Contains(rest, "://") {
+			return fmt.Sprintf("`shardtool get %s %s` prints one sample", args[0], rest)
 		}
 		if strings.Contains(cmd.Use, "MIX") {
 			return "give one data set, or a mix of several in a file: mix.yaml"

@@ -87,6 +87,7 @@ func complaints() []complaint {
 		{name: "equal archives", files: map[string]string{"a.tar": tarOne, "b.tar": tarOne}, args: []string{"pack", "a.tar", "b.tar", "out", "--samples-per-shard", "1"}},
 		{name: "small batch", files: map[string]string{"r.jsonl": ab}, setup: []string{"pack r.jsonl out"}, args: []string{"order", "out", "--rank", "0", "--world-size", "1", "--tail", "drop", "--global-batch", "100"},
 			give: map[string][]string{"global-batch": {"2"}, "tail": {"short"}}},
+		{name: "lines on stdin", files: map[string]string{"stdin": ab}, args: []string{"pack", "-", "out"}},
 		{name: "widen", files: map[string]string{"r.arrow": arrowOf(arrow.PrimitiveTypes.Int64), "s.arrow": arrowOf(arrow.PrimitiveTypes.Float64)}, args: []string{"pack", "r.arrow", "s.arrow", "out"}},
 	}
 }

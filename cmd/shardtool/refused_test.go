@@ -94,7 +94,8 @@ func putFile(t *testing.T, name, text string) {
 func execute(ctx context.Context, args ...string) error {
 	root := newRoot()
 	root.SetArgs(args)
-	root.SetIn(strings.NewReader(""))
+	stdin, _ := os.ReadFile("stdin") // of the working directory, if a test has one there
+	root.SetIn(bytes.NewReader(stdin))
 	root.SetOut(io.Discard)
 	root.SetErr(io.Discard)
 	return root.ExecuteContext(ctx)

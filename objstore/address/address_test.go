@@ -49,6 +49,14 @@ func TestOpenScheme(t *testing.T) {
 	if _, err := address.Open(t.Context(), "", address.Options{}); err == nil {
 		t.Error("the empty address was opened")
 	}
+	for addr, want := range map[string]string{"s3:bucket/x": "s3://bucket/x", "gs:/bucket/x": "gs://bucket/x", "https:host/x?sig=secret": "https://host/x"} {
+		if _, err := address.Open(t.Context(), addr, address.Options{}); err == nil || !strings.Contains(err.Error(), "write "+want+", or ./") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", addr, err)
+		}
+		if _, err := address.Open(t.Context(), "./"+addr, address.Options{}); err != nil {
+			t.Error(err)
+		}
+	}
 	for _, addr := range []string{"a b://c", "1s://x", "://x", "c:/data"} {
 		if _, err := address.Open(t.Context(), addr, address.Options{}); err != nil {
 			t.Errorf("%s: %v", addr, err)

@@ -142,7 +142,7 @@ func Run(ctx context.Context, d *reader.Dataset, to objstore.Store, o Options) (
 	}
 	if !slices.Contains(forms, o.Form) {
 		return nil, &hint.OptionError{Option: "as", Value: strconv.Quote(string(o.Form)),
-			Err: fmt.Errorf("use %s; WebDataset reads tar%w", strings.ReplaceAll(strings.Trim(fmt.Sprint(forms), "[]"),
+			Err: fmt.Errorf("use %s; WebDataset reads tar, and hf is Parquet%w", strings.ReplaceAll(strings.Trim(fmt.Sprint(forms), "[]"),
 				" ", ", "), plain.Silent(ErrForm))}
 	}
 	e := &exporter{d: d, to: to, o: o, name: "data", res: &Result{Format: listFormat, Form: o.Form,

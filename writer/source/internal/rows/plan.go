@@ -26,6 +26,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
@@ -89,12 +90,16 @@ type Plan struct {
 
 	columns []string
 	open    bool
+	met     map[string]*atomic.Bool // of the columns in Rename, whether a row had it
 }
 
 // New chooses among the columns of all files, after Check. open reports that rows may have others.
 // key checks the column of keys, if there is one.
 func New(c Choice, columns []string, open bool, key func() error) (*Plan, error) {
-	p := &Plan{Choice: c, columns: columns, open: open}
+	p := &Plan{Choice: c, columns: columns, open: open, met: map[string]*atomic.Bool{}}
+	for from := range c.Rename {
+		p.met[from] = new(atomic.Bool)
+	}
 	for _, name := range c.Columns {
 		if err := p.Find("columns", "", name); err != nil {
 			return nil, err
@@ -158,7 +163,20 @@ func Lacks(path, key string, columns []string) error {
 
 // Column returns what becomes of a column.
 func (p *Plan) Column(name string) Column {
+	if met := p.met[name]; met != nil {
+		met.Store(true)
+	}
 	return Column{Name: name, Base: p.Base(name), Field: p.Field(name), Wanted: p.Wanted(name)}
+}
+
+// Unmet lists the columns in Rename that no row had so far.
+func (p *Plan) Unmet() (names []string) {
+	for _, from := range slices.Sorted(maps.Keys(p.met)) {
+		if !p.met[from].Load() {
+			names = append(names, from)
+		}
+	}
+	return names
 }
 
 // Wanted reports whether a column is read.
