@@ -24,6 +24,7 @@ from shardtool import (
     NotFoundError,
     Pack,
     Samples,
+    Source,
     Tuning,
     Writer,
     _others,
@@ -127,7 +128,10 @@ def test_missing_arguments(of: Callable[..., Any]) -> None:
         bound = call.replace(f"{of.__name__}(", "bind(").replace("open(", "bind(")
         eval(bound, {"bind": inspect.signature(of).bind, "url": "out/"})
     if of is not shardtool.optimize:  # its further arguments are those of a Writer
-        with pytest.raises(TypeError, match=rf"^{of.__name__} takes .* without (its name|their names): give what follows by name") as info:
+        with pytest.raises(
+            TypeError,
+            match=rf"^{of.__name__} takes (its arguments by name, as in|.* without (its name|their names): give what follows by name)",
+        ) as info:
             of(*range(20), **{p.name: 1 for p in needed if p.kind == p.KEYWORD_ONLY})
 
 
@@ -214,7 +218,16 @@ def test_a_loader_in_a_dataloader(data: Path) -> None:
     (lambda d: Loader([d, d], 4), r'"a": \{"data": ".*out", "weight": 1\}'),
     (lambda d: next(iter(Loader({"sources": {"a": {"url": str(d)}}}, 4))), r"sources\.a\.url: no such member: write data"),
     (lambda d: next(iter(Loader({"sources": {"a": {"data": str(d), "probability": 1}}}, 4))), "no such member: write weight"),
-    (lambda d: next(iter(Loader({"url": str(d)}, 4))), "no such member: write one of sources, "),
+    (lambda d: next(iter(Loader({"url": str(d)}, 4))), r'"a": \{"data": ".*out", "weight": 1\}'),
+    (lambda d: Loader({str(d): 0.7}, 4), r'"a": \{"data": ".*out", "weight": 0\.7\}'),
+    (lambda d: Loader({"web": str(d), "code": str(d)}, 4), r'"b": \{"data": ".*out", "weight": 1\}'),
+    (lambda d: Loader([(d, 0.7), (d, 0.3)], 4), r'"b": \{"data": ".*out", "weight": 0\.3\}'),
+    (lambda d: Loader({"web": {"data": str(d), "weight": 2}}, 4), r'"a": \{"data": ".*out", "weight": 2\}'),
+    (lambda d: next(iter(Loader({"sources": {"a": {"data": str(d)}}, "sequence": 1}, 4))), "no such member: write one of sources, "),
+    (lambda d: next(iter(Loader("s3:bucket/x", 4))), "write s3://bucket/x, or ./ before the name of a folder"),
+    (lambda d: Writer("gs:/bucket/x?sig=secret").write({}), "write gs://bucket/x, or ./ before the name of a folder"),
+    (lambda d: Source(d, keys=["a"]), "keys='keys.txt', a file with one key in each line"),
+    (lambda d: Loader(d, 4, fields={"txt": "tensor"}), "write 'npy', or one of "),
     (lambda d: Loader({"sources": [str(d)]}, 4), r'"a": \{"data": ".*out", "weight": 1\}'),
     (lambda d: shardtool.Mix([d]), r'"a": \{"data": ".*out", "weight": 1\}'),  # type: ignore[arg-type]
     (lambda d: Loader(d, 4, fields={"txt": str}), "field 'txt': the class str: write the word 'txt'"),
@@ -354,6 +367,13 @@ def test_kinds_of_other_packages(where: str) -> None:
         with pytest.raises(ImportError, match=re.escape(answer)):
             exec(f"from {package.__name__} import {name}", {})
     assert not hasattr(package, "xyzzy")
+    with pytest.raises(AttributeError, match=r"shardtool\.errors has NotFoundError$"):
+        package.DatasetNotFoundError
+    with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy': it has "):
+        package.xyzzy
+    for module in ("streaming", "pytorch", "utils"):
+        with pytest.raises(ModuleNotFoundError, match=r"the package has .*Loader.*, and the modules .*shardtool\.torch"):
+            exec(f"import shardtool.{module}", {})
 
 
 @pytest.mark.parametrize("of", [Loader, Writer, Samples, shardtool.Layer])
@@ -387,6 +407,14 @@ def test_calls_of_others(data: Path, tmp_path: Path) -> None:
             with pytest.raises(TypeError, match=r"an attribute and not a method: write it without \(\)"):
                 attribute()
         assert type(pickle.loads(pickle.dumps(ds.info))) is type(ds.info) and json.dumps(ds.info)
+    for tuning in (lambda: Tuning(4), lambda: shardtool.Order("random")):
+        with pytest.raises(TypeError, match="takes its arguments by name, as in"):
+            tuning()
+    with pytest.raises(AttributeError) as info:
+        Loader(data, 4).prefetch
+    assert getattr(info.value, "name", "") == ""  # Python adds a name that is spelt alike to another
+    with pytest.raises(AttributeError, match=r"a Layer has no 'add': layer\.write\(\{'__key__'"):
+        shardtool.Layer(data, "more").add
     for wrong, right in (
         ({"where": lambda sample: True}, "where='score >= 3'"),
         ({"shuffle": 1000}, "shuffle_memory='2GiB'"),

@@ -100,4 +100,17 @@ def __getattr__(name: str) -> _typing.Any:
         return value
     if name == "__version__":
         return _importlib.import_module(".wire.program", __name__).package_version() or "0+unknown"  # a source tree in PYTHONPATH
-    raise _importlib.import_module(".guesses", __name__).absent(__name__, name, _sys._getframe(1))
+    raise _importlib.import_module(".guesses", __name__).absent(__name__, name, [*_HOMES, *_MODULES], _sys._getframe(1))
+
+
+class _Others:
+    """Answers imports of modules that this package does not have."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name.startswith(__name__ + ".") and not name.rpartition(".")[2].startswith("_"):
+            has = f"the package has {', '.join(_HOMES)}, and the modules {', '.join(f'{__name__}.{m}' for m in _MODULES)}"
+            raise ModuleNotFoundError(f"No module named {name!r}: {has}")
+
+
+_sys.meta_path.append(_typing.cast(_typing.Any, _Others))

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Dict, Literal, Optional, Sequence, Tuple, Union
 
-from .errors import ConfigError
+from .errors import ConfigError, redact
 
 #: Bytes, or text such as "64MiB" or "1GB".
 Size = Union[int, str]
@@ -38,6 +38,7 @@ _EXAMPLES = {
     "cost": "cost='tokens', an attribute of the index",
     "epochs": "epochs=3; epochs=0 has no end",
     "faults": "faults=Faults(on_error='skip')",
+    "keys": "keys='keys.txt', a file with one key in each line",
     "order": "order=Order(shuffle_memory='2GiB')",
     "shuffle": "shuffle=True; order=Order(shuffle_memory='2GiB') gives the memory to shuffle in",
     "tuning": "tuning=Tuning(workers=8)",
@@ -157,6 +158,9 @@ def address(url: Union[str, os.PathLike[str]]) -> str:
     """The address of a data set for the child process, which may start in another working
     directory."""
     text = at_home(os.fsdecode(url))
+    if found := re.match(r"(s3|gs|az|azure|abfss?|hf|https?):/?(?!/)", text):
+        write = redact(f"{found[1]}://{text[found.end() :]}")
+        raise ConfigError(f"{redact(text)}: an address has two slashes: write {write}, or ./ before the name of a folder")
     return text if "://" in text or text[:6].lower() == "file:/" or not text else os.path.abspath(text)
 
 

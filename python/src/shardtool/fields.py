@@ -49,6 +49,12 @@ from .read import arrays
 #: The declaration of a field.
 Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any], Image]
 
+#: Words of other packages, by the one that is meant.
+_OTHER_WORDS = {
+    "bytes": ("raw", "binary", "blob"), "cls": ("label", "class"), "float": ("float32", "float64", "double"),
+    "image": ("pil", "rgb", "img", "jpeg"), "int": ("int32", "int64", "long", "integer"),
+    "npy": ("tensor", "torch", "numpy", "array", "ndarray", "np"), "txt": ("utf8", "string", "text"),
+}  # fmt: skip
 _WORDS = {
     "bytes": "bytes",
     "view": "view",
@@ -98,8 +104,10 @@ class Field:
             if word == "auto":
                 word = _AUTO.get(self.stored.rsplit(".", 1)[-1], "bytes")
             if word not in _WORDS:
+                like = next((known for known, others in _OTHER_WORDS.items() if word.lower() in others), "")
+                write = f"write {like!r}, or one of" if like else "write one of"
                 raise ConfigError(
-                    f"field {name!r}: {spec!r}: write one of {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function"
+                    f"field {name!r}: {spec!r}: {write} {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function"
                 )
             self.decode = _WORDS[word]
             if self.decode == "image" and importlib.util.find_spec("PIL") is None:

@@ -11,8 +11,9 @@ import inspect
 import re
 import types
 import typing
-from typing import Any, Callable, Dict, List, Mapping, Tuple, Type, TypeVar, cast
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Type, TypeVar, cast
 
+from . import errors
 from ._others import MODULE, PACKS, WORDS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,6 +97,8 @@ BATCH: Mapping[str, str] = {
         ("unbatch", "rows", "tolist", "to_list", "iterrows"),
         "batch.to_arrow().to_pylist() has a dict for each sample; batch['jpg'][0] is a field of the first",
     ),
+    **dict.fromkeys(("pop", "update", "setdefault"), "a batch does not change: fields = dict(batch) is a dict of its fields"),
+    **dict.fromkeys(("to_torch", "as_tensor", "tensor", "tensors"), "give format='torch' to the loader: fields are tensors then"),
     **dict.fromkeys(("detach", "clone", "copy"), "a batch is yours to keep: dict(batch) has the fields by name"),
     **dict.fromkeys(("collate", "stack"), "batches are complete: batch['x'] is an array where all samples have one shape"),
     **dict.fromkeys(("labels", "targets", "inputs", "images"), "fields have the names of the data set: list(batch)"),
@@ -114,6 +117,11 @@ WRITER: Mapping[str, str] = {
         ("write_many", "write_samples", "writerows"),
         "w.write_batch([{'__key__': key, 'jpg': image}, ...]) writes many samples",
     ),
+}
+
+#: What to write instead, by the attribute of a Layer.
+ROWS: Mapping[str, str] = {
+    name: answer.replace("w.", "layer.").replace("'jpg': image", "'caption': text") for name, answer in WRITER.items()
 }
 
 #: What to write instead, by the argument.
@@ -189,6 +197,22 @@ READING: Mapping[str, str] = {
         "give units=Pack(8192, ['input_ids']) for sequences",
     ),
     "tokenizer": "data sets have token ids: make them with shardtool.optimize, and give units=Pack(8192, ['input_ids'])",
+    **dict.fromkeys(("repeat", "infinite", "loop"), "give epochs=0 for an order without end, or epochs=3"),
+    **dict.fromkeys(
+        ("distributed", "process_group", "num_nodes", "local_rank", "ddp"),
+        "leave it out: torch.distributed, torchrun and Slurm say the rank; else give rank=... and world_size=...",
+    ),
+    **dict.fromkeys(
+        ("batch_size_per_gpu", "per_device_batch_size", "micro_batch_size"), "give batch_size=..., the samples of a batch on a rank"
+    ),
+    **dict.fromkeys(
+        ("pad", "padding", "partial", "last_batch"), "give tail='drop', 'short', 'pad' or 'wrap', for what is left at the end of an epoch"
+    ),
+    **dict.fromkeys(("start_step", "start", "checkpoint", "initial_state"), "call load_state_dict(state), with what state_dict() returned"),
+    **dict.fromkeys(
+        ("bucket_boundaries", "bucket", "buckets"), "give units=Bucket(60_000, 'frames'), with the attribute that has the lengths"
+    ),
+    **dict.fromkeys(("endpoint", "region", "profile"), "leave it out: the environment has it, as AWS_ENDPOINT_URL_S3 and AWS_REGION"),
     "read_options": "give tuning=Tuning(workers=..., memory=...)",
     **dict.fromkeys(
         ("dp_rank", "data_parallel_rank", "process_index", "shard_index"), "give rank=... and world_size=..., the data-parallel ones"
@@ -225,6 +249,7 @@ RANDOM: Mapping[str, str] = {
     "select": "ds[[0, 5]] and ds[['key1', 'key2']] are lists of samples; a Loader reads Source(url, keys=FILE)",
     "shape": "len(ds) is the number of samples",
     "shuffle": "a Loader shuffles: shardtool.Loader(url, batch_size, shuffle=True, seed=7)",
+    **dict.fromkeys(("with_format", "set_format", "to_torch"), "give format='torch' or 'numpy': shardtool.open(url, format='torch')"),
     "to_pandas": "a Loader delivers tables: format='arrow', and then batch.to_pandas()",
     **dict.fromkeys(("head", "take", "first", "limit"), "ds[:3] are the first samples"),
     **dict.fromkeys(("sample", "random", "choice"), "ds[random.randrange(len(ds))] is one"),
@@ -311,7 +336,7 @@ IMAGE: Mapping[str, str] = {
     **dict.fromkeys(("random_crop", "random_resized_crop", "augment"), "give crop='random'"),
     "center_crop": "give crop='center'",
     **dict.fromkeys(("hflip", "horizontal_flip", "random_flip", "mirror"), "give flip=True"),
-    **dict.fromkeys(("data_format", "channels_last", "format", "memory_format"), "give layout='NHWC' or 'NCHW'"),
+    **dict.fromkeys(("data_format", "channels_last", "channels_first", "format", "memory_format"), "give layout='NHWC' or 'NCHW'"),
     **dict.fromkeys(("workers", "num_workers", "num_threads"), "give threads=..."),
     **dict.fromkeys(("device", "gpu"), "give decode='cuda' to decode on the GPU"),
     "backend": "give decoder='simplejpeg', 'cv2', 'torchvision' or 'Pillow'",
@@ -435,11 +460,12 @@ ANNOTATING: Mapping[str, str] = {
 }
 
 
-def answering(known: Mapping[str, str], *more: Callable[..., Any], written: str = "") -> Callable[[F], F]:
+def answering(known: Mapping[str, str], *more: Callable[..., Any], written: str = "", most: Optional[int] = None) -> Callable[[F], F]:
     """Returns a decorator of a function, or of a method, whose arguments users guess. A TypeError
     says what to write instead of an argument that neither it nor one of ``more`` has, of one that
     is missing, and of one that needs its name; ``written`` is a call as it should be, where CLASS
-    stands for the name of the class."""
+    stands for the name of the class. Of more than ``most`` arguments the others need their names,
+    whatever the signature says."""
 
     def decorate(function: F) -> F:
         own = inspect.signature(function).parameters
@@ -449,6 +475,8 @@ def answering(known: Mapping[str, str], *more: Callable[..., Any], written: str 
         method = "self" in accepted and not more
         called = method and function.__name__ != "__init__"
         places = [p.name for p in own.values() if p.kind == p.POSITIONAL_OR_KEYWORD]
+        if most is not None:
+            places = places[: most + method]
         needed = [p.name for p in own.values() if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         named = [p.name for p in own.values() if p.kind == p.KEYWORD_ONLY]
 
@@ -468,13 +496,15 @@ def answering(known: Mapping[str, str], *more: Callable[..., Any], written: str 
                 if called:
                     return f"{owner} takes {_and(places[method:])} alone: write {write}"
                 follows = write or ", ".join(f"{name}=..." for name in named[:3])
+                if len(places) == method:
+                    return f"{owner} takes its arguments by name, as in {follows}"
                 whose = "their names" if len(places) - method > 1 else "its name"
                 return f"{owner} takes {_and(places[method:])} without {whose}: give what follows by name, as in {follows}"
             return ""
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            text = answer(args, given) if more else ""  # a function with **options takes any name
+            text = answer(args, given) if more or len(args) > len(places) else ""  # a function with **options takes any name
             try:
                 if not text:
                     return function(*args, **given)
@@ -490,13 +520,14 @@ def answering(known: Mapping[str, str], *more: Callable[..., Any], written: str 
     return decorate
 
 
-def answered(known: Mapping[str, str], write: str) -> Callable[[Type[C]], Type[C]]:
-    """Returns ``answering`` for a class whose __init__ a decorator has made."""
+def answered(known: Mapping[str, str], write: str, most: int = 1) -> Callable[[Type[C]], Type[C]]:
+    """Returns ``answering`` for a class whose __init__ a decorator has made. The first ``most``
+    arguments need no name."""
 
     def decorate(of: Type[C]) -> Type[C]:
         init: Any = of.__init__
         made: Any = of
-        made.__init__ = answering(known, written=write)(init)
+        made.__init__ = answering(known, written=write, most=most)(init)
         return of
 
     return decorate
@@ -510,15 +541,21 @@ def _call(owner: str, needed: List[str], named: List[str]) -> str:
     return f"{owner}({', '.join(f'{name}=...' if name in named else name for name in needed)})"
 
 
-def absent(module: str, name: str, caller: types.FrameType) -> Exception:
-    """Returns the error of a package that lacks a name, for its __getattr__, which has a caller."""
+def absent(module: str, name: str, has: Iterable[str], caller: types.FrameType) -> Exception:
+    """Returns the error of a package that lacks a name and has others, for its __getattr__, which
+    has a caller."""
     kind = re.findall(r"[A-Z][a-z]+$", name)  # the noun of a class: Writer of WebDatasetWriter
-    known = MODULE.get(name) or WORDS.get(kind[0].lower() if kind else "") or by_words(name, WORDS)
-    answer = "" if name.startswith("_") else known
-    text = f"module {module!r} has no attribute {name!r}" + (f": {answer}" if answer else "")
-    if answer and caller.f_code.co_name == "_handle_fromlist":
-        return ImportError(text)  # of "from shardtool import NAME", which says nothing of an AttributeError
-    return AttributeError(text)
+    if kind and kind[0] in ("Error", "Exception"):
+        all = [n for n in vars(errors) if n.endswith("Error")]
+        answer = f"shardtool.errors has {', '.join(difflib.get_close_matches(name, all, 1, 0.6) or all)}"
+    else:
+        answer = MODULE.get(name) or WORDS.get(kind[0].lower() if kind else "") or by_words(name, WORDS)
+    text = f"module {module!r} has no attribute {name!r}"
+    if name.startswith("_"):
+        return AttributeError(text)
+    if answer and caller.f_code.co_name == "_handle_fromlist":  # of "from shardtool import NAME", which says
+        return ImportError(f"{text}: {answer}")  # nothing of an AttributeError, and looks for a module of that name
+    return absence(f"{text}: {answer or 'it has ' + ', '.join(has)}")
 
 
 class Named(abc.ABCMeta):
@@ -529,7 +566,7 @@ class Named(abc.ABCMeta):
         def __getattr__(cls, name: str) -> Any:
             written = "" if name.startswith("_") else getattr(cls.__init__, "written", "").replace("CLASS", cls.__name__)
             text = f"{cls.__name__} has no {name!r}" + (f": write {written}" if written else "")
-            raise AttributeError(text + (f"; {PACKS}" if written and by_words(name, WORDS) == PACKS else ""))
+            raise absence(text + (f"; {PACKS}" if written and by_words(name, WORDS) == PACKS else ""))
 
 
 class _Attribute:
@@ -552,12 +589,19 @@ def missing(owner: object, name: str, known: Mapping[str, str], title: str) -> A
     instead, or else with what it has. Names that begin with an underscore are for Python."""
     answer = known.get(name) or ("" if name.startswith("_") or hasattr(type(owner), name) else by_words(name, known))
     if answer:
-        raise AttributeError(f"{title} has no {name!r}: {answer}")
+        raise absence(f"{title} has no {name!r}: {answer}")
     if not name.startswith("_") and not hasattr(type(owner), name):  # else a property has failed
         has = [n for n in dir(type(owner)) if not n.startswith("_")]
         like = [word for word in name.split("_") if word in has] or difflib.get_close_matches(name, has, 1, 0.75)
-        raise AttributeError(f"{title} has no {name!r}: " + (f"did you mean {like[0]}?" if like else f"it has {', '.join(has)}"))
+        raise absence(f"{title} has no {name!r}: " + (f"did you mean {like[0]}?" if like else f"it has {', '.join(has)}"))
     return object.__getattribute__(owner, name)
+
+
+def absence(text: str) -> AttributeError:
+    """Returns an AttributeError to which Python adds no name that is spelt alike."""
+    err: Any = AttributeError(text)
+    err.name = ""
+    return cast(AttributeError, err)
 
 
 def by_words(name: str, known: Mapping[str, str]) -> str:

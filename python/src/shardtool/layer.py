@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Literal, Mapping, Optional, Sequence, Union
 
 from . import _checks, guesses
 from .errors import ConfigError, redact
@@ -93,6 +93,11 @@ class Layer(metaclass=guesses.Named):
     def result(self) -> Optional[Dict[str, Any]]:
         """What was published, once the block was left: see ``Writer.result``."""
         return self._writer.result
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return guesses.missing(self, name, guesses.ROWS, "a Layer")
 
     @guesses.answering({}, written="layer.write({'__key__': key, 'caption': text})")
     def write(self, row: Mapping[str, Any]) -> None:

@@ -121,12 +121,6 @@ class Loader(Stream, Arguments[T]):
     def __next__(self) -> NoReturn:
         raise TypeError("a Loader is no iterator, because each loop is one epoch: it = iter(loader), and then next(it)")
 
-    def __getitem__(self, which: object) -> NoReturn:
-        raise TypeError(
-            "a Loader has no samples by number: iterate it, or use shardtool.open(url)[i]."
-            " For torch's DataLoader there is shardtool.Dataset: DataLoader(Dataset(url, batch_size), batch_size=None)"
-        )
-
     # Facts
 
     @property

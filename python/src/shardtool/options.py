@@ -56,7 +56,7 @@ class Lanes:
             at_least(name, getattr(self, name), 0)
 
 
-@guesses.answered(guesses.ORDERING, "Order(shuffle_memory='4GiB')")
+@guesses.answered(guesses.ORDERING, "Order(shuffle_memory='4GiB')", 0)
 @dataclasses.dataclass(frozen=True)
 class Order:
     """Details of the order of samples and of the batches cut from it.
@@ -128,7 +128,7 @@ class Order:
         return said
 
 
-@guesses.answered(guesses.TUNINGS, "Tuning(memory='4GiB')")
+@guesses.answered(guesses.TUNINGS, "Tuning(workers=8, memory='4GiB')", 0)
 @dataclasses.dataclass(frozen=True)
 class Tuning:
     """Memory, parallelism, reports and the type of arrays. No option changes which samples a batch

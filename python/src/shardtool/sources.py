@@ -68,7 +68,7 @@ class Source:
         return drop_none({"address": address(self._shown()), "where": self.where, "keys": keys, "layers": opened(self.layers)})
 
 
-@guesses.answered(guesses.MIXING, "Mix('mix.yaml')")
+@guesses.answered(guesses.MIXING, """Mix({"sources": {"web": {"data": "web/", "weight": 3}, "code": {"data": "code/", "weight": 1}}})""")
 @dataclasses.dataclass(frozen=True)
 class Mix:
     """Several data sets as one stream (docs/mixing.md), and how a job continues with it.
@@ -90,7 +90,11 @@ class Mix:
     size, counted from 0. All others stay the same."""
 
     def __post_init__(self) -> None:
-        refuse_list(self.sources.get("sources") if isinstance(self.sources, AnyMapping) else self.sources)
+        mix: Any = self.sources
+        refuse_others(mix)
+        named = mix.get("sources") if isinstance(mix, AnyMapping) else None
+        if isinstance(named, (list, tuple)):
+            refuse_others(named)
         set_typed(self)
         skip = self.skip_steps
         if skip is not None and not 0 <= skip[0] <= skip[1] < NO_END:
@@ -137,16 +141,39 @@ def given(url: Union[Address, Mapping[str, Any], Source, Mix]) -> Union[Source, 
     return Source(url)
 
 
-def refuse_list(urls: object) -> None:
-    """Raises ConfigError for a list of addresses, with the mix to write instead."""
-    if not isinstance(urls, (list, tuple)) or not urls or not all(isinstance(u, (str, os.PathLike)) for u in urls):
+def refuse_others(given: object) -> None:
+    """Raises ConfigError for several data sets in another form than a mix, with the mix to write
+    instead: a list of addresses, also with weights, or a dict of them or of the sources."""
+    if isinstance(given, AnyMapping):
+        if not given or {"sources", "segments"} & set(given):
+            return
+        pairs = [_pair(name, value) for name, value in given.items()]
+    elif isinstance(given, (list, tuple)) and given:
+        pairs = [_pair(None, value) for value in given]
+    else:
         return
-    shown = [f'"{name}": {{"data": {json.dumps(os.fsdecode(url))}, "weight": 1}}' for name, url in zip("abc", urls)]
-    mix = f'{{"sources": {{{", ".join(shown)}{", ..." if len(urls) > len(shown) else ""}}}}}'
-    raise ConfigError(f"several data sets are a mix, which names each and gives its share: {redact(mix)} (docs/mixing.md)")
+    if None in pairs:
+        return
+    shown = [f'"{name}": {{"data": {json.dumps(url)}, "weight": {weight}}}' for name, (url, weight) in zip("abc", filter(None, pairs))]
+    mix = f'{{"sources": {{{", ".join(shown)}{", ..." if len(pairs) > len(shown) else ""}}}}}'
+    raise ConfigError(f"a mix names each data set and gives its share: {redact(mix)} (docs/mixing.md)")
+
+
+def _pair(name: object, value: object) -> Optional[Tuple[str, Any]]:
+    """The address and the weight of a source in another form than a mix has, such as ("out/", 0.7),
+    {"out/": 0.7} or {"web": {"data": "out/"}}; None if it is none."""
+    weight: Any = 1
+    if isinstance(value, AnyMapping):
+        weight, value = value.get("weight", 1), value.get("data")
+    elif isinstance(value, (list, tuple)) and len(value) == 2:
+        value, weight = value
+    elif isinstance(name, (str, os.PathLike)) and isinstance(value, (int, float)):
+        value, weight = name, value
+    return (os.fsdecode(value), weight) if isinstance(value, (str, os.PathLike)) and isinstance(weight, (int, float)) else None
 
 
 def _exists(url: str, what: str) -> None:
+    address(url)  # refuses s3:bucket, which is no path
     url = at_home(url)
     base = url.rpartition("#")[0] or url  # DATASET#VIEW, DATASET@GENERATION: a name may have these characters
     if "://" not in url and url[:6].lower() != "file:/" and not any(map(os.path.exists, (url, base, base.rpartition("@")[0] or base))):

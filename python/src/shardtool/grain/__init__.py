@@ -35,4 +35,4 @@ def __getattr__(name: str) -> Any:
                 raise
             raise ImportError("shardtool.grain.IterDataset needs Grain, which is not installed: pip install grain") from err
         return IterDataset
-    raise guesses.absent(__name__, name, sys._getframe(1))
+    raise guesses.absent(__name__, name, __all__, sys._getframe(1))

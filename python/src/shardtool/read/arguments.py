@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, List, Literal, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 from .. import _checks, guesses, sources
 from ..batch import MICRO, Batch
@@ -82,7 +82,7 @@ class Arguments(Generic[T], metaclass=guesses.Named):
         faults: Faults = Faults(),
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "fields")}
-        sources.refuse_list(url)
+        sources.refuse_others(url)
         given = _checks.typed(Arguments.__init__, given)
         if map_batch is not None and map is not None:
             raise ConfigError("map and map_batch: they are one argument, give map_batch")
@@ -112,6 +112,12 @@ class Arguments(Generic[T], metaclass=guesses.Named):
 
         def __getattr__(self, name: str) -> Any:
             return guesses.missing(self, name, guesses.LOADING, "a " + type(self).__name__)
+
+    def __getitem__(self, which: object) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} has no samples by number: iterate it, or use shardtool.open(url)[i]."
+            " For torch's DataLoader there is shardtool.Dataset: DataLoader(Dataset(url, batch_size), batch_size=None)"
+        )
 
     def _begin_with(self, asked: Asked) -> None:
         raise NotImplementedError

@@ -19,7 +19,7 @@ Long = Literal["error", "split", "truncate", "drop"]
 _LONGEST, _WIDEST = 2**31 - 1, 2**20  # length or budget, and window
 
 
-@guesses.answered(guesses.PACKING, "Pack(8192, ['input_ids'])")
+@guesses.answered(guesses.PACKING, "Pack(8192, ['input_ids'])", 2)
 @dataclasses.dataclass(frozen=True)
 class Pack:
     """Packs samples into sequences of one length: ``Loader(units=Pack(8192, ["input_ids"]))``.
@@ -93,7 +93,7 @@ class Pack:
 _DERIVED = ("position_ids", "document", "cu_seqlens", "max_seqlen", "fill")
 
 
-@guesses.answered(guesses.BUCKETS, "Bucket(60_000, by='frames')")
+@guesses.answered(guesses.BUCKETS, "Bucket(60_000, by='frames')", 2)
 @dataclasses.dataclass(frozen=True)
 class Bucket:
     """Forms micro-batches of samples of similar length: ``Loader(units=Bucket(60_000))``.

@@ -25,4 +25,4 @@ __all__ = ["Dataset", "NamedBatch", "Prefetcher", "state_of"]
 
 
 def __getattr__(name: str) -> typing.Any:
-    raise guesses.absent(__name__, name, sys._getframe(1))
+    raise guesses.absent(__name__, name, __all__, sys._getframe(1))
