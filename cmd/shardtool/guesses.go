@@ -21,13 +21,13 @@ const (
 
 const (
 	generations = "each change makes a generation, which has an address, DATASET@GENERATION: `shardtool inspect DATASET` says which is the newest"
-	pruning    = "`shardtool prune DATASET` deletes the files that no kept generation needs; `--dry-run` lists them first"
-	checking   = "`shardtool verify DATASET --deep` checks every byte"
-	describing = "`shardtool inspect DATASET` describes a data set"
-	making     = "`shardtool pack SRC OUT` makes a data set"
-	staging    = "`shardtool stage DATASET --cache DIR` fills a cache before a job"
-	optimizing = "a program in Python writes samples with shardtool.optimize; `shardtool pack SRC OUT` packs files as they are"
-	repairing  = "`shardtool verify DATASET --deep` names what is damaged: copy those files again from where the data set came from, or `shardtool pack` them again"
+	pruning     = "`shardtool prune DATASET` deletes the files that no kept generation needs; `--dry-run` lists them first"
+	checking    = "`shardtool verify DATASET --deep` checks every byte"
+	describing  = "`shardtool inspect DATASET` describes a data set"
+	making      = "`shardtool pack SRC OUT` makes a data set"
+	staging     = "`shardtool stage DATASET --cache DIR` fills a cache before a job"
+	optimizing  = "a program in Python writes samples with shardtool.optimize; `shardtool pack SRC OUT` packs files as they are"
+	repairing   = "`shardtool verify DATASET --deep` names what is damaged: copy those files again from where the data set came from, or `shardtool pack` them again"
 )
 
 // meant says what does the work of commands that other programs have.
@@ -130,7 +130,7 @@ var meant = map[string]string{
 	"move":       copying,
 	"mount":      "`shardtool unpack DATASET DIR` writes the fields as files, `shardtool view DATASET` shows samples in a browser",
 	"tag":        generations, "rollback": generations, "revert": generations, "checkout": generations, "snapshot": generations, "restore": generations,
-	"resume":     "`shardtool pack SRC OUT --resume` continues a pack, `shardtool cat DATASET --checkpoint-in FILE` a stream",
+	"resume": "`shardtool pack SRC OUT --resume` continues a pack, `shardtool cat DATASET --checkpoint-in FILE` a stream",
 }
 
 // knownCommand rejects an unknown command, and suggests what does the same or has a similar name.
