@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -229,11 +230,13 @@ func (u *blockingUpload) Commit(ctx context.Context) (objstore.Info, error) {
 	return u.Upload.Commit(ctx)
 }
 
+var shared sync.Once
+
 // bubble runs f in a bubble of synctest: what takes time takes exactly that time, on every machine.
-// The encoder that all packs share is made before, outside of it.
+// What all packs share, an encoder and a decoder, is made before, outside of it.
 func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	mustPack(t, mem.New(), resumeSource(), small("d"))
+	shared.Do(func() { mustPack(t, mem.New(), resumeSource(), small("d")) })
 	synctest.Test(t, f)
 }
 

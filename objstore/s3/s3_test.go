@@ -76,6 +76,9 @@ func open(t *testing.T, endpoint, prefix string, opts s3.Options) objstore.Store
 
 func TestStore(t *testing.T) {
 	for _, prefix := range []string{"", "some/prefix"} {
+		if testing.Short() && prefix == "" {
+			continue
+		}
 		t.Run("prefix="+prefix, func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) objstore.Store {
 				server := s3server.New(t)

@@ -73,6 +73,9 @@ func openAs(t *testing.T, s *azserver.Server, prefix string, opts az.Options) *a
 
 func TestStore(t *testing.T) {
 	for _, prefix := range []string{"", "some/prefix"} {
+		if testing.Short() && prefix == "" {
+			continue
+		}
 		t.Run("prefix="+prefix, func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) objstore.Store { return open(t, azserver.New(t), prefix, quick()) })
 		})

@@ -67,6 +67,9 @@ func open(t *testing.T, s *gsserver.Server, prefix string, opts gs.Options) *gs.
 
 func TestStore(t *testing.T) {
 	for _, prefix := range []string{"", "some/prefix"} {
+		if testing.Short() && prefix == "" {
+			continue
+		}
 		t.Run("prefix="+prefix, func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) objstore.Store { return open(t, gsserver.New(t), prefix, quick()) })
 		})
