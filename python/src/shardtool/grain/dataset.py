@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 import grain
 
-from .. import _checks
+from .. import _checks, guesses
 from .._checks import Output
 from ..errors import ConfigError, redact
 from ..options import Tuning
@@ -23,7 +23,11 @@ from .source import arrays
 _serving = threading.Lock()
 
 
-class IterDataset(Arguments[Any], grain.IterDataset):  # type: ignore[misc,type-arg,unused-ignore]
+class _Class(guesses.Named, type(grain.IterDataset)):  # type: ignore[misc,unused-ignore]
+    """The class of IterDataset: grain's data sets have one of their own."""
+
+
+class IterDataset(Arguments[Any], grain.IterDataset, metaclass=_Class):  # type: ignore[misc,type-arg,unused-ignore]
     """Batches or samples of a data set, in the order of a Loader: a ``grain.IterDataset``.
 
     ::
