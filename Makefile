@@ -99,7 +99,7 @@ corpora: ## test files of other projects (a part of make test); CORPORA=DIR take
 # process leaves, has no races, and what counts memory or hits says nothing here; make test does all of it. -vet=off: make lint vets the same files. -p 3: the tests of stores mostly wait. Without GORACE each
 # of hundreds of processes sleeps a second before it ends.
 race: ## the tests of concurrent code under the race detector, long enumerations shortened (needs a C compiler)
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race -short -timeout 30m -vet=off -p 3 -skip '^(TestPurge|TestNoPathDelivers|TestSameBytes|TestFormsAgain|TestFeaturesAgain|TestFeaturesHostile|TestHitRate|TestRowsMemory|TestGetAllocates|TestLateKinds|TestArrowDamaged|TestFlips|TestFooters|TestFetches|TestCostsBalance|TestCostsReference|TestCachedHalf|TestLargeOpen|TestSmallSamples|TestRankRequests)$$' $(TESTFLAGS) ./objstore/cache \
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race -short -timeout 30m -vet=off -p 3 -skip '^(TestPurge|TestNoPathDelivers|TestSameBytes|TestFormsAgain|TestFeaturesAgain|TestFeaturesHostile|TestHitRate|TestRowsMemory|TestGetAllocates|TestLateKinds|TestArrowDamaged|TestFlips|TestFooters|TestFetches|TestCostsBalance|TestCostsReference|TestCachedHalf|TestLargeOpen|TestSmallSamples|TestRankRequests|TestSameBytesSpilled)$$' $(TESTFLAGS) ./objstore/cache \
 		$$($(GO) list -f '{{.ImportPath}} {{.Dir}}' ./... | while read -r package dir; do \
 			if ls "$$dir"/*.go | grep -v _test.go | xargs grep -qE '^[^/]*(\<go (func|[A-Za-z.]+\()|\.Go\()'; then echo "$$package"; fi; done | grep -v /cmd/shardtool$$)
 

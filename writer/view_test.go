@@ -111,7 +111,11 @@ func TestPutViewFails(t *testing.T) {
 // TestPutViewRaces: if several views are put under one name at once, exactly one gets it and the
 // others fail. A prune meanwhile deletes no view that has a name.
 func TestPutViewRaces(t *testing.T) {
-	for range 200 {
+	rounds := 200
+	if testing.Short() {
+		rounds = 60
+	}
+	for range rounds {
 		st, _ := generations(t, 1)
 		var wg sync.WaitGroup
 		errs := make([]error, 4)

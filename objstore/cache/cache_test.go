@@ -49,6 +49,9 @@ func TestStore(t *testing.T) {
 			return store
 		},
 	}
+	if testing.Short() {
+		delete(sources, "local") // the same goroutines
+	}
 	caches := map[string]func(t *testing.T) *Cache{
 		"large":  func(t *testing.T) *Cache { return newCache(t, t.TempDir(), 1<<30) },
 		"tiny":   func(t *testing.T) *Cache { return newCache(t, t.TempDir(), 20_000) },
