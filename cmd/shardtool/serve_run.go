@@ -30,7 +30,7 @@ import (
 // itself uses fewer.
 var processors = runtime.GOMAXPROCS(0)
 
-func runServe(cmd *cobra.Command, fd, listen, parent int, metricsAddr string) error {
+func runServe(cmd *cobra.Command, fd, listen int, peers []int, parent int, metricsAddr string) error {
 	leaveSignals()
 	giveWay()
 	m := serveMeter{addr: metricsAddr, stderr: cmd.ErrOrStderr(), share: share{host: listen > 0}}
@@ -47,9 +47,12 @@ func runServe(cmd *cobra.Command, fd, listen, parent int, metricsAddr string) er
 	}
 	ctx := context.WithoutCancel(cmd.Context())
 	var err error
-	if listen > 0 {
+	switch {
+	case listen > 0:
 		err = serve.ServeHost(ctx, fd, listen, o)
-	} else {
+	case len(peers) > 0:
+		err = serve.ServePeers(ctx, fd, peers, o)
+	default:
 		err = serve.Serve(ctx, fd, o)
 	}
 	if errors.Is(err, serve.ErrConfig) {

@@ -20,10 +20,8 @@ import peers_help
 import pytest
 
 from shardtool import ConfigError, Loader, Order, ServerDiedError, Tuning, _system
-from shardtool.wire import hub as hubs
 from shardtool.wire import protocol as proto
-from shardtool.wire.hub import Hub
-from shardtool.wire.peers import Peers, _PeerClient
+from shardtool.wire.peers import CLIENT, Peers, Reader, _PeerClient, watch
 
 OPTIONS: Dict[str, Any] = {
     "fields": ["txt", "x.npy"],
@@ -209,7 +207,7 @@ def test_weights(small: Path, tmp_path: Path, hosts: bool) -> None:
     got = job(mix, 2, tmp_path / "other", options=options, hosts=hosts, do={str(i): {"steer": [3, {"b": 1, "a": i}]} for i in range(2)})
     for lines in got:
         ((kind, message),) = errors(lines)
-        assert kind == "ConfigError" and "weights is {'b': 1.0, 'a': 0.0} in peer 0 and {'b': 1.0, 'a': 1.0} in peer 1" in message
+        assert kind == "ConfigError" and 'weights is {"a":0.0,"b":1.0} in peer 0 and {"a":1.0,"b":1.0} in peer 1' in message
 
 
 @pytest.mark.parametrize("hosts", [False, True])
@@ -289,9 +287,10 @@ def test_child_is_killed(small: Path, tmp_path: Path) -> None:
         small, 3, tmp_path / "group", options={**MANY, "epochs": 1}, do={"0": {"kill_child": 7, "again": True}, "all": {"again": True}}
     )
     want = alone(small, {**MANY, "epochs": 1}, epochs=1)
-    for lines in got:
+    for i, lines in enumerate(got):
         ((kind, message),) = errors(lines)
-        assert kind == "ServerDiedError" and "killed by signal 9" in message
+        said = "killed by signal 9" if i == 0 else "the child of process"
+        assert kind == "ServerDiedError" and said in message
         assert batches(lines) == want and "error" not in lines[-1]
 
 
@@ -310,7 +309,7 @@ def test_no_data(tmp_path: Path, small: Path) -> None:
         ({"fields": ["txt"]}, "columns is"),
         ({"rank": 1, "world_size": 2}, "rank is 0 in peer 0 and 1 in peer 1"),
         ({"seed": 9}, "seed is 5 in peer 0 and 9 in peer 1"),
-        ({"order": {"lanes": 3}}, "lanes is None in peer 0 and 3 in peer 1"),
+        ({"order": {"lanes": 3}}, "lanes is not given in peer 0 and 3 in peer 1"),
     ],
 )
 def test_different_loaders(small: Path, tmp_path: Path, options: Dict[str, Any], said: str) -> None:
@@ -324,7 +323,7 @@ def test_different_data(small: Path, damaged: Path, tmp_path: Path) -> None:
     got = job(small, 2, tmp_path / "group", do={"1": {"url": str(damaged)}})
     for lines in got:
         ((kind, message),) = errors(lines)
-        assert kind == "ConfigError" and f"address is '{small}' in peer 0 and '{damaged}' in peer 1" in message
+        assert kind == "ConfigError" and f'address is "{small}" in peer 0 and "{damaged}" in peer 1' in message
 
 
 def test_different_states(small: Path, tmp_path: Path) -> None:
@@ -357,205 +356,51 @@ def test_arguments(small: Path) -> None:
 
 def test_strangers() -> None:
     """Connections without the secret are closed, whatever they send."""
-    hub = Hub(2, "", {})
-    hub.start(2)
+    reader = Reader(2, "", {}, 2)
     for sent in (
         b"GET / HTTP/1.1\r\n\r\n" * 10,
         bytes(64),
-        proto.pack(64, 1, 0, body=b"x" * 32),
-        proto.words.pack(64, 0, 1 << 31, 0, 0, 0, 0, 0, 0, 0),
-        proto.pack(64, 1 << 40, 0, body=hub.secret.encode()),
+        proto.pack(proto.JOIN, 1, 0, body=b"x" * 32),
+        proto.words.pack(proto.JOIN, 0, 1 << 31, 0, 0, 0, 0, 0, 0, 0),
+        proto.pack(proto.JOIN, 1 << 40, 0, body=reader.secret.encode()),
         proto.pack(proto.OPEN, body=b"{}"),
     ):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.connect(bytes.fromhex(hub.name))
+            sock.connect(bytes.fromhex(reader.name))
             sock.settimeout(300)
             sock.sendall(sent)
             with contextlib.suppress(ConnectionResetError):
                 assert sock.recv(1) == b""
-    hub.close()
+    reader.close()
 
 
 def test_many_strangers() -> None:
     """Connections that say nothing take little room, and no peer waits for them. Only the addresses
     that other peers are told are listened at."""
-    hub = Hub(2, "", {})
-    port = hub.start(1, ["127.0.0.1", "192.0.2.1"])
+    reader = Reader(2, "", {"address": "/none"}, 1, ["127.0.0.1", "192.0.2.1"])
     with contextlib.ExitStack() as stack, pytest.raises(ConnectionRefusedError):
         for _ in range(300):
             silent = stack.enter_context(socket.socket())
-            silent.connect(("127.0.0.1", port))
-        peer = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-        peer.sendall(proto.pack(hubs.JOIN, 1, hubs.CLIENT, body=hub.secret.encode()))
-        until = time.monotonic() + 300
-        while not any(conn.peer == 1 for conn in list(hub._conns.values())) and time.monotonic() < until:
-            time.sleep(0.01)
-        assert any(conn.peer == 1 for conn in hub._conns.values()) and len(hub._conns) <= hubs.STRANGERS + 1
-        stack.enter_context(socket.create_connection(("127.0.0.2", port)))  # another address of this host
-    hub.close()
-
-
-def test_reader_closes_with_much_to_send() -> None:
-    """What a peer on another host sends meanwhile does not cost it what is under way to it."""
-    hub = Hub(2, "", {})
-    port = hub.start(1, ["127.0.0.1"])
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
-        sock.connect(("127.0.0.1", port))
-        sock.sendall(proto.pack(hubs.JOIN, 1, hubs.CLIENT, body=hub.secret.encode()))
-        until = time.monotonic() + 300
-        while not any(conn.peer == 1 for conn in list(hub._conns.values())) and time.monotonic() < until:
-            time.sleep(0.01)
-        (conn,) = hub._conns.values()
-        conn.put(bytes(1 << 20))
-        closing = threading.Thread(target=hub.close)
-        closing.start()
-        got = b""
-        while b"closed its loader" not in got[-4096:]:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                sock.sendall(proto.pack(proto.NEXT, 1, 5))
-            part = sock.recv(16 << 10)
-            assert part, f"{len(got)} bytes came"
-            got += part
-            time.sleep(0.002)
-        assert len(got) > 1 << 20
-    closing.join(300)
-    assert not closing.is_alive()
-
-
-class Child:
-    """Takes the place of the child of a hub."""
-
-    def __init__(self, *_: Any) -> None:
-        self.sent: List[bytes] = []
-        self.free: List[Tuple[int, int]] = []
-        self._segments: Dict[int, Any] = {}
-        self._sock, self.other = socket.socketpair()
-
-    def send(self, data: bytes) -> None:
-        self.sent.append(data)
-
-    def release(self, segment: int, offset: int) -> None:
-        self.free.append((segment, offset))
-
-    def close(self) -> None:
-        self._sock.close()
-        self.other.close()
-
-
-@contextlib.contextmanager
-def hub_of(count: int) -> "Iterator[Tuple[Hub, Any, List[Any]]]":
-    """A hub whose thread does not run, its child, and connections of peers that have a data set
-    open."""
-    hub, pairs = Hub(count, "", {}), [socket.socketpair() for _ in range(count)]
-    data = hubs._Data(Child())  # type: ignore[arg-type]
-    conns = []
-    for i, (ours, _) in enumerate(pairs):
-        conn = hubs._Conn(ours, False)
-        conn.peer, conn.data = i, data
-        hub._conns[ours.fileno()] = conn
-        conns.append(conn)
-    yield hub, data.child, conns
-    for ours, theirs in pairs:
-        ours.close()
-        theirs.close()
-    data.child.close()
-    hub.close()
-
-
-def handle(hub: Hub, conn: Any, frame: bytes, body: bytes = b"") -> None:
-    hub._handle(conn, proto.words.unpack(frame[: proto.FRAME]), frame[: proto.FRAME], body)
-
-
-def begin(hub: Hub, conns: List[Any], **start: Any) -> Any:
-    for conn in conns:
-        handle(hub, conn, proto.pack(proto.START, 1), json.dumps(start).encode())
-    run = hub._run
-    assert run is not None
-    run.started, run.asked = True, dict.fromkeys(run.idents, -1)
-    return run
-
-
-def test_a_peer_that_left_holds_nothing() -> None:
-    """And what it releases late does not free what has come to the same place."""
-    with hub_of(2) as (hub, child, (one, other)):
-        run = begin(hub, [one, other])
-        place, release = (1, 0), proto.pack_release(1, 0)
-        one.data.holds[place] = {one, other}
-        handle(hub, other, release)
-        assert child.free == []
-        handle(hub, one, proto.pack(hubs.LEAVE, 1))
-        assert child.free == [place]
-        begin(hub, [one, other])
-        one.data.holds[place] = {one, other}
-        handle(hub, other, release)
-        handle(hub, one, release)  # of the batch that it left
-        assert child.free == [place]
-        handle(hub, one, release)
-        assert child.free == [place, place] and not one.stale
-        one.data.holds[place] = {one}
-        handle(hub, one, proto.pack(proto.START, 2), b"{}")
-        assert len(child.free) == 3 and run is not None
-
-
-def test_each_peer_asks() -> None:
-    """The child is asked once for the batch that the slowest peer waits for."""
-    with hub_of(2) as (hub, child, conns):
-        begin(hub, conns)
-        child.sent.clear()
-        for conn, number, asked in ((0, 0, 0), (1, 0, 1), (0, 0, 1), (0, 1, 1), (1, 1, 2)):
-            handle(hub, conns[conn], proto.pack(proto.NEXT, 1, number))
-            assert len(child.sent) == asked, (conn, number)
-
-
-def test_reading_ahead() -> None:
-    """A thread that reads far ahead of a loop is not taken for a loop that goes on."""
-    with hub_of(2) as (hub, child, conns):
-        begin(hub, conns, ahead=20)
-        assert b"ahead" not in child.sent[-1]
-        handle(hub, conns[0], proto.pack(proto.START, 2), b"{}")
-        for number, failed in ((19, False), (20, True)):
-            handle(hub, conns[1], proto.pack(proto.NEXT, 1, number))
-            assert (hub._failed is not None) == failed
-
-
-def test_child_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ends(Child):
-        def send(self, data: bytes) -> None:
-            raise ServerDiedError("it ended")
-
-    monkeypatch.setattr(hubs, "Client", Ends)
-    with hub_of(2) as (hub, _, conns):
-        conns[0].data = None
-        handle(hub, conns[0], proto.pack_open(b""), b'{"where": "a"}')
-        assert conns[0].data is None and b"it ended" in b"".join(conns[0].out)
+            silent.connect(("127.0.0.1", reader.port))
+        peer = stack.enter_context(socket.create_connection(("127.0.0.1", reader.port), 300))
+        peer.sendall(proto.pack(proto.JOIN, 1, CLIENT, body=reader.secret.encode()) + proto.pack_open(b'{"address": "/none"}'))
+        kind, _, _, _, code, *_ = proto.frame.unpack(peer.recv(64, socket.MSG_WAITALL))
+        assert (kind, code) == (proto.ERROR, 6)
+        assert reader.child is not None
+        assert len(os.listdir(f"/proc/{reader.child.process.pid}/fd" if sys.platform == "linux" else "/")) < 150
+        stack.enter_context(socket.create_connection(("127.0.0.2", reader.port)))  # another address of this host
+    reader.close()
 
 
 def test_host_is_gone() -> None:
     """The end of a host is noticed, without a limit for a process that pauses."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sock:
-        hubs.watch(sock)
+        watch(sock)
         tcp = socket.IPPROTO_TCP
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert sock.getsockopt(tcp, socket.TCP_KEEPINTVL) * sock.getsockopt(tcp, socket.TCP_KEEPCNT) == 40
         if hasattr(socket, "TCP_KEEPIDLE"):
             assert sock.getsockopt(tcp, socket.TCP_KEEPIDLE) == 20
-
-    class Gone:
-        def recv(self, size: int) -> bytes:
-            raise OSError(errno.ETIMEDOUT, "timed out")
-
-        def fileno(self) -> int:
-            return -1
-
-        def close(self) -> None:
-            pass
-
-    with hub_of(2) as (hub, _, conns):
-        conn = hubs._Conn(Gone(), True)  # type: ignore[arg-type]
-        conn.peer = 1
-        hub._read(conn)
-        assert hub._failed is not None and b"peer 1 ended" in hub._failed and hub._failed in map(bytes, conns[0].out)
 
 
 def test_batches_from_another_host() -> None:
@@ -575,7 +420,7 @@ def test_batches_from_another_host() -> None:
 
 def test_a_meeting_fails() -> None:
     """An error of the group is raised as it is, and leaves nothing behind."""
-    hub: List[Any] = []
+    said: List[Any] = []
 
     class Group:
         rank, size, calls = 0, 2, 0
@@ -583,29 +428,26 @@ def test_a_meeting_fails() -> None:
         def allgather(self, value: Any) -> List[Any]:
             self.calls += 1
             if self.calls > 1:
-                hub.append(value)
+                said.append(value)
                 raise KeyboardInterrupt
             return [value, value]
 
     with pytest.raises(KeyboardInterrupt):
         Peers(Group(), "", {})
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, pytest.raises(OSError):
-        sock.connect(bytes.fromhex(hub[0]["name"]))
+        sock.connect(bytes.fromhex(said[0]["name"]))
 
 
-def test_hub_that_never_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It closes. The file of its socket has a short name, and is gone."""
+def test_name_of_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is a file, it has a short name, and is gone at the end."""
     from multiprocessing import util
 
     folder = tmp_path / ("x" * 100)
     folder.mkdir()
     monkeypatch.setattr(_system, "PORTABLE", True)
     monkeypatch.setattr(util, "get_temp_dir", lambda: str(folder))
-    for started in (False, True):
-        hub = Hub(2, "", {})
-        path = Path(os.fsdecode(bytes.fromhex(hub.name)))
-        assert path.exists() and len(str(path)) < 100
-        if started:
-            hub.start(2)
-        hub.close()
-        assert not path.exists()
+    reader = Reader(2, "", {}, 2)
+    path = Path(os.fsdecode(bytes.fromhex(reader.name)))
+    assert path.exists() and len(str(path)) < 100
+    reader.close()
+    assert not path.exists()

@@ -32,7 +32,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fails the test.
 type client struct {
 	t        *testing.T
-	sock     *net.UnixConn
+	sock     net.Conn
+	far      bool // the bytes of a batch follow its frame
+	bytes    []byte
 	done     chan error // what Serve returned
 	segments map[uint32][]byte
 	beats    []beatSeen
@@ -48,7 +50,12 @@ type beatSeen struct {
 // dial starts a server over a store.
 func dial(t *testing.T, store objstore.Store) *client {
 	t.Helper()
-	return talk(t, Options{
+	return talk(t, over(store))
+}
+
+// over returns the options of a server over a store, which is the data set "mem".
+func over(store objstore.Store) Options {
+	return Options{
 		Version: "test",
 		Open: func(ctx context.Context, q *OpenRequest) (*Opened, error) {
 			if q.Address != "mem" {
@@ -87,7 +94,7 @@ func dial(t *testing.T, store objstore.Store) *client {
 			}
 			return codeFailed
 		},
-	})
+	}
 }
 
 // talk starts a server.
@@ -174,6 +181,12 @@ func (c *client) next() (frame, []byte) {
 			c.beats = append(c.beats, beatSeen{f, body})
 			continue
 		}
+		if c.far && f.kind() == kindBatch {
+			c.bytes = make([]byte, f.u64(32))
+			if _, err := io.ReadFull(c.sock, c.bytes); err != nil {
+				c.t.Fatal(err)
+			}
+		}
 		return f, body
 	}
 }
@@ -182,7 +195,7 @@ func (c *client) next() (frame, []byte) {
 func (c *client) attach(f *frame) {
 	c.t.Helper()
 	one, oob := make([]byte, 1), make([]byte, 64)
-	_, n, _, _, err := c.sock.ReadMsgUnix(one, oob)
+	_, n, _, _, err := c.sock.(*net.UnixConn).ReadMsgUnix(one, oob)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -304,7 +317,10 @@ func (c *client) batch() got {
 func (c *client) parse(f frame) got {
 	c.t.Helper()
 	le := binary.LittleEndian
-	r := c.segments[f.u32(16)][f.u64(24):][:f.u64(32)]
+	r := c.bytes
+	if !c.far {
+		r = c.segments[f.u32(16)][f.u64(24):][:f.u64(32)]
+	}
 	g := got{frame: f, region: r, header: r[:headerSize]}
 	n := int(le.Uint32(r[40:]))
 	if n != int(f.u32(20)) {

@@ -41,13 +41,20 @@ const (
 	kindRelease kind = 36
 	kindGet     kind = 37
 	kindStop    kind = 38
+
+	// Of peers of a rank.
+	kindPeers kind = 39
+	kindJoin  kind = 40
+	kindBye   kind = 41
+	kindLeave kind = 42
 )
 
-// Flags of BATCH and of GET.
+// Flags of BATCH, GET and HEARTBEAT.
 const (
 	flagLast   = 1 // BATCH: the last that begins in its epoch
 	flagLedger = 2 // BATCH: the ledger changed
 	flagKey    = 1 // GET: by key
+	flagPeers  = 1 // HEARTBEAT: of a wait for other peers
 )
 
 // frame is one frame, its body apart.

@@ -39,11 +39,15 @@ type together struct {
 // listen. It returns when the last of them has stopped or is gone. A process that ends does not end
 // the others. It takes both descriptors over.
 func ServeHost(ctx context.Context, fd, listen int, o Options) error {
-	l, err := listener(listen)
+	any, err := listener(listen)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer any.Close()
+	l, ok := any.(*net.UnixListener)
+	if !ok {
+		return configf("--listen %d: not a Unix socket", listen)
+	}
 	first, err := connect(fd)
 	if err != nil {
 		return err
@@ -71,21 +75,19 @@ func ServeHost(ctx context.Context, fd, listen int, o Options) error {
 	return nil
 }
 
-// listener takes over an inherited descriptor that listens.
-func listener(fd int) (*net.UnixListener, error) {
+// listener takes over an inherited descriptor that listens. The program that made it removes its
+// name.
+func listener(fd int) (net.Listener, error) {
 	f := os.NewFile(uintptr(fd), "listener")
 	defer f.Close() // net.FileListener has its own
 	l, err := net.FileListener(f)
 	if err != nil {
 		return nil, configf("--listen %d: %w", fd, err)
 	}
-	u, ok := l.(*net.UnixListener)
-	if !ok {
-		l.Close()
-		return nil, configf("--listen %d: not a Unix socket", fd)
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false)
 	}
-	u.SetUnlinkOnClose(false)
-	return u, nil
+	return l, nil
 }
 
 // begin begins a conversation, or closes the socket. The last one that ends closes the listener.
@@ -109,7 +111,7 @@ func (h *host) begin(ctx context.Context, sock *net.UnixConn, l *net.UnixListene
 	}
 	h.talks.Go(func() {
 		defer other.close()
-		err := converse(ctx, sock, h.opts, other.alive)
+		err := converse(ctx, socket{sock}, h.opts, other.alive)
 		if err != nil && !errors.Is(err, context.Canceled) {
 			fmt.Fprintf(os.Stderr, "process %d: %v\n", other.pid, err)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -72,12 +71,12 @@ func Serve(ctx context.Context, fd int, o Options) error {
 	if err != nil {
 		return err
 	}
-	return converse(ctx, sock, o, func() bool { return o.Parent == 0 || os.Getppid() == o.Parent })
+	return converse(ctx, socket{sock}, o, func() bool { return o.Parent == 0 || os.Getppid() == o.Parent })
 }
 
-// converse is Serve for a socket.
-func converse(ctx context.Context, sock *net.UnixConn, o Options, alive func() bool) error {
-	s := &server{opts: o, alive: alive, conn: conn{sock: sock, code: o.Code}, requests: make(chan request, 16),
+// converse is Serve for any link.
+func converse(ctx context.Context, to link, o Options, alive func() bool) error {
+	s := &server{opts: o, alive: alive, conn: conn{link: to, code: o.Code}, requests: make(chan request, 16),
 		getting: make(chan struct{}, max(2, 2*runtime.GOMAXPROCS(0)))}
 	s.ring = newRing(s.sendSegment, s.sendRetire)
 	s.ring.limit(1 << 30)
@@ -90,7 +89,7 @@ func (s *server) serve(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { s.answer(ctx) })
 	tasks.Go(func() { s.watch(ctx, cancel) })
-	stop := context.AfterFunc(ctx, func() { s.sock.Close() })
+	stop := context.AfterFunc(ctx, func() { s.link.Close() })
 	err := s.send(newFrame(kindHello, 0, len(s.opts.Version)).set64(8, magic).set32(16, Protocol),
 		[]byte(s.opts.Version))
 	if err == nil {
@@ -110,7 +109,7 @@ func (s *server) serve(ctx context.Context) error {
 	s.stopRun()
 	s.gets.Wait()
 	stop()
-	s.sock.Close()
+	s.link.Close()
 	s.closeData()
 	s.ring.close()
 	return err
@@ -122,7 +121,7 @@ func gone(err error) bool { return errors.Is(err, os.ErrClosed) || errors.Is(err
 // listen receives frames until the parent stops. It never waits for anything else.
 func (s *server) listen(ctx context.Context) error {
 	for {
-		f, body, err := s.receive()
+		f, body, err := s.read()
 		if err != nil {
 			return err
 		}

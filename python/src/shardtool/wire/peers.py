@@ -1,24 +1,28 @@
 """Peers of a rank: processes that get the same batches, as those of tensor, pipeline and context
-parallelism do. One reads, the others connect to it."""
+parallelism do. The first starts a child process, and all connect to it."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import fcntl
+import json
 import mmap
 import os
 import socket
 import struct
 import sys
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from .._system import address, close_listener
 from ..errors import ClosedError, ConfigError, ServerDiedError, ShardtoolError
 from . import protocol as proto
 from .client import Client, Frame, Joined
-from .hub import BYE, CLIENT, FOR_PEERS, JOIN, LEAVE, PRESENCE, Hub, watch
 from .process import logger
+
+#: What a connection is for: the presence of a peer, or a client of it.
+PRESENCE, CLIENT = 0, 1
 
 #: Seconds that a connection to another host may take to be made, for each of its addresses.
 _CONNECT = 15.0
@@ -32,6 +36,103 @@ _SIOCGIFADDR = 0x8915
 _ELSEWHERE = "192.0.2.1"
 
 
+def watch(sock: socket.socket) -> None:
+    """Makes a connection between hosts end within about a minute when the other host is gone. There
+    is no limit for data that the other process does not take, which may pause for longer."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for names, value in ((("TCP_KEEPIDLE", "TCP_KEEPALIVE"), 20), (("TCP_KEEPINTVL",), 10), (("TCP_KEEPCNT",), 4)):
+        option = next((getattr(socket, name) for name in names if hasattr(socket, name)), None)  # macOS has the second
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+class Reader:
+    """What the first peer has: the sockets at which its child listens, and the child."""
+
+    def __init__(self, count: int, metrics: str, opening: Dict[str, Any], near: int, hosts: Sequence[str] = ()) -> None:
+        """``near`` peers are on this host; the others reach it at the addresses ``hosts``, and no
+        interface without one of them is listened at. ``opening`` is the OPEN of this peer."""
+        self.secret, self._metrics = os.urandom(16).hex(), metrics
+        #: The port for other hosts; 0 if no peers are elsewhere, or none of the addresses is this host's.
+        self.port = 0
+        self._listeners = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)]
+        self.child: Optional[_Child] = None
+        ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+        if ranks.isdigit():  # the child has the processors of all peers here
+            opening = dict(opening, local_ranks=max(1, int(ranks) // near))
+        self._gone: List[int] = []
+        self._asked = {"count": count, "secret": self.secret, "opening": opening, "gone": self._gone}
+        try:
+            self._listeners[0].bind(address())
+            #: Where peers on this host connect.
+            self.name = os.fsencode(self._listeners[0].getsockname()).hex()
+            for host in hosts if near < count else ():
+                with contextlib.suppress(OSError):  # an address of something between the hosts
+                    self._listeners.append(socket.create_server((host, self.port)))
+                    self.port = int(self._listeners[1].getsockname()[1])
+            for sock in self._listeners:
+                sock.listen(2 * count + 128)
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> None:
+        """Starts the child, unless it runs. The connections of peers wait for it meanwhile."""
+        child, self.child = self.child, None
+        if child is not None:
+            with contextlib.suppress(ServerDiedError):
+                frame = child.ready()
+                while frame is not None:
+                    self._gone.append(frame[3])
+                    frame = child.ready()
+                self.child = child
+                return
+            child.close()
+        self.child = _Child(self._metrics, self._listeners)
+        self.child.send(proto.pack(proto.PEERS, body=json.dumps(self._asked).encode()))
+
+    def close(self) -> None:
+        """Ends the child, once the peers have what was read for them."""
+        for sock in self._listeners:
+            close_listener(sock)
+        child, self.child = self.child, None
+        if child is not None:
+            child.finish()
+
+    def forget(self) -> None:
+        """In a forked process: closes the copies of the sockets."""
+        for sock in self._listeners:
+            sock.close()
+
+
+class _Child(Client):
+    """The child that serves the peers. Its client is told who they are, and nothing else."""
+
+    def __init__(self, metrics: str, listeners: Sequence[socket.socket]) -> None:
+        self._listeners = listeners
+        super().__init__(metrics)
+
+    def _connect(self, options: List[str], *inherited: int) -> None:
+        fds = [fcntl.fcntl(sock.fileno(), fcntl.F_DUPFD_CLOEXEC, 3) for sock in self._listeners]
+        try:
+            super()._connect([*options, "--peers", ",".join(map(str, fds))], *fds, *inherited)
+        finally:
+            for fd in fds:
+                os.close(fd)
+            del self._listeners
+
+    def finish(self) -> None:
+        """Ends the child, which first gives the peers what it has read for them. Meanwhile it sends
+        signs of life."""
+        with contextlib.suppress(ShardtoolError, OSError):
+            self.send(proto.pack(proto.STOP))
+            while True:
+                self.receive()
+        self.close()
+
+
 class Peers:
     """This process among the peers of a rank, from the making of a loader to its end."""
 
@@ -39,7 +140,7 @@ class Peers:
         """Meets the others. All of them must call it. ``opening`` is what OPEN will ask for."""
         self.index, self.count, gather = _members(group)
         self.pid = os.getpid()
-        self._hub: Optional[Hub] = None
+        self._reader: Optional[Reader] = None
         self._presence: Optional[socket.socket] = None
         self._client: Optional[_PeerClient] = None
         _met.add(self)
@@ -56,12 +157,10 @@ class Peers:
         said: Dict[str, Any] = {}
         if self.index == 0:
             try:
-                self._hub = Hub(self.count, metrics, opening)
-                hosts = [place["host"] for place in places]
-                here = _addresses()
-                port = self._hub.start(hosts.count(hosts[0]), here)
-                reached = [*here, socket.gethostname()] if port else []  # others may know the name by another address
-                said = {"name": self._hub.name, "secret": self._hub.secret, "port": port, "hosts": reached}
+                hosts, here = [place["host"] for place in places], _addresses()
+                self._reader = reader = Reader(self.count, metrics, opening, hosts.count(hosts[0]), here)
+                reached = [*here, socket.gethostname()] if reader.port else []  # others may know the name by another address
+                said = {"name": reader.name, "secret": reader.secret, "port": reader.port, "hosts": reached}
             except Exception as err:  # the others wait for it
                 said = {"error": f"{type(err).__name__}: {err}"}
         self._said = gather(said)[0]
@@ -79,9 +178,9 @@ class Peers:
             raise ConfigError(f"peer {failed[0][0]} of {self.count}: {failed[0][1]}")
 
     def _open(self, purpose: int) -> socket.socket:
-        """Returns a connection to the hub."""
+        """Returns a connection to the child."""
         sock = self._reach()
-        frame = proto.pack(JOIN, self.index, purpose, body=self._said["secret"].encode())
+        frame = proto.pack(proto.JOIN, self.index, purpose, body=self._said["secret"].encode())
         try:
             sock.sendall(frame)
         except OSError as err:
@@ -119,7 +218,13 @@ class Peers:
             raise ClosedError("the peers of a loader are the processes that made it: make one here, on all of them")
         if self.count == 1:
             return Client(metrics)
-        self._client = _PeerClient(self._open(CLIENT), self._near, self._where)
+        if self._reader is not None:
+            self._reader.start()
+        if self._client is not None and self._client.over:  # another child has to know of this peer
+            assert self._presence is not None
+            self._presence.close()
+            self._presence = self._open(PRESENCE)
+        self._client = _PeerClient(self._open(CLIENT), self._near, self._where, self._reader and self._reader.child)
         return self._client
 
     def left(self) -> None:
@@ -134,11 +239,11 @@ class Peers:
         presence, self._presence = self._presence, None
         if presence is not None:
             with contextlib.suppress(OSError):
-                presence.sendall(proto.pack(BYE))
+                presence.sendall(proto.pack(proto.BYE))
             presence.close()
-        if self._hub is not None:
-            self._hub.close()
-            self._hub = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
 
 _met: "weakref.WeakSet[Peers]" = weakref.WeakSet()
@@ -149,8 +254,8 @@ def _after_fork() -> None:
     for peers in list(_met):
         if peers._presence is not None:
             peers._presence.close()
-        if peers._hub is not None:
-            peers._hub.forget()
+        if peers._reader is not None:
+            peers._reader.forget()
     _met.clear()
 
 
@@ -158,19 +263,34 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class _PeerClient(Joined):
-    """A client whose child is the hub."""
+    """A client of the child that serves the peers."""
 
     private = True
-    ended = "ended without closing its loader: it was killed"
+    ended = "ended: it was killed, or ran out of memory"
 
-    def __init__(self, sock: socket.socket, near: bool, where: str) -> None:
-        super().__init__(sock, where)
-        self._near = near
+    def __init__(self, sock: socket.socket, near: bool, where: str, child: Optional[Client] = None) -> None:
+        """``child`` is None where another process has started it."""
+        super().__init__(sock, f"the child of {where}")
+        self._near, self._child = near, child
         self._run = 0
         self._numbers = 1 << 20  # of memory for batches from another host
+        self.over = False  # whether the child has ended
+
+    def _died(self, what: str) -> ShardtoolError:
+        err = super()._died(what)
+        if isinstance(err, ServerDiedError):
+            self.over = True
+            if self._child is not None:
+                return self._child._ended(what, 5)
+        return err
+
+    def forward(self) -> None:
+        """Logs the warnings of the child, in the process that started it."""
+        if self._child is not None:
+            self._child.forward()
 
     def send(self, data: bytes) -> None:
-        """As a Client does. If the hub is gone, what it sent before can still be read."""
+        """As a Client does. If the child is gone, what it sent before can still be read."""
         if proto.words.unpack_from(data)[0] == proto.START:
             self._run = proto.words.unpack_from(data)[3]
         self.dirty = True
@@ -187,7 +307,7 @@ class _PeerClient(Joined):
         """Tells that no more batches are wanted of the run under way."""
         # Not send: a garbage collection in another thread may call this while it runs.
         with contextlib.suppress(OSError):
-            self._sock.send(proto.pack(LEAVE, self._run), socket.MSG_DONTWAIT)
+            self._sock.send(proto.pack(proto.LEAVE, self._run), socket.MSG_DONTWAIT)
 
     def aside(self, frame: Frame) -> Optional[ShardtoolError]:
         """As a Client does. After an error of the connection, the next iteration makes another."""
@@ -235,7 +355,7 @@ class _PeerClient(Joined):
         _, flags, size, run, waited, *_ = proto.words.unpack(self._frame)
         body = self.body(size) if size else b""
         seconds = waited // 1000
-        if flags & FOR_PEERS:
+        if flags & proto.FOR_PEERS:
             if seconds in (30, 120, 600) or (seconds and seconds % 3600 == 0):
                 logger.warning("waiting for %s of this rank for %d s, to take batches or to begin an iteration", body.decode(), seconds)
         elif body:

@@ -10,10 +10,10 @@ FRAME = 64
 MAX_BODY = 4 << 20
 
 HELLO, INFO, STARTED, SEGMENT, RETIRE, BATCH, END, SAMPLE, ERROR, HEARTBEAT = range(1, 11)
-OPEN, START, NEXT, RELEASE, GET, STOP = range(33, 39)
+OPEN, START, NEXT, RELEASE, GET, STOP, PEERS, JOIN, BYE, LEAVE = range(33, 43)
 
-#: Flags of BATCH and GET.
-LAST, LEDGER, BY_KEY = 1, 2, 1
+#: Flags of BATCH, GET and HEARTBEAT.
+LAST, LEDGER, BY_KEY, FOR_PEERS = 1, 2, 1, 1
 
 #: kind, flags, body, number, segment, samples, offset, length, then three of 64 bits, for BATCH.
 #: Other kinds use some of them.
