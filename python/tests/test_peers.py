@@ -4,14 +4,12 @@ waiting."""
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import socket
 import subprocess
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -19,9 +17,10 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import peers_help
 import pytest
 
-from shardtool import ConfigError, Loader, Order, ServerDiedError, Tuning, _system
+from shardtool import ConfigError, Loader, Order, Tuning, _system
 from shardtool.wire import protocol as proto
-from shardtool.wire.peers import CLIENT, Peers, Reader, _PeerClient, watch
+from shardtool.wire.client import Client
+from shardtool.wire.peers import CLIENT, PRESENCE, Peers, Reader, _PeerClient, watch
 
 OPTIONS: Dict[str, Any] = {
     "fields": ["txt", "x.npy"],
@@ -294,6 +293,32 @@ def test_child_is_killed(small: Path, tmp_path: Path) -> None:
         assert batches(lines) == want and "error" not in lines[-1]
 
 
+def test_child_is_killed_and_one_gives_up(small: Path, tmp_path: Path) -> None:
+    """The others go on without it."""
+    again = {"again": True}
+    got = job(small, 3, tmp_path / "group", options={**MANY, "epochs": 1}, do={"0": {"kill_child": 7, **again}, "1": {}, "2": again})
+    want = alone(small, {**MANY, "epochs": 1}, epochs=1)
+    assert all(errors(lines)[0][0] == "ServerDiedError" for lines in got)
+    assert [batches(lines) == want for lines in got] == [True, False, True]
+
+
+def test_who_is_gone() -> None:
+    """Another child knows who had closed its loader before."""
+    reader = Reader(3, "", {}, 3)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.connect(bytes.fromhex(reader.name))
+        sock.sendall(proto.pack(proto.JOIN, 2, PRESENCE, body=reader.secret.encode()) + proto.pack(proto.BYE))
+        assert sock.recv(1) == b""
+    assert reader.child is not None
+    before = reader.child.process
+    before.kill()
+    before.wait()
+    assert isinstance(reader.start(), Client)
+    assert reader.child.process is not before and reader._gone == [2]
+    assert reader.start() is reader.child
+    reader.close()
+
+
 def test_no_data(tmp_path: Path, small: Path) -> None:
     """What cannot be opened or begun is an error on all. The reader may have closed its loader for
     it when another begins."""
@@ -387,7 +412,8 @@ def test_many_strangers() -> None:
         kind, _, _, _, code, *_ = proto.frame.unpack(peer.recv(64, socket.MSG_WAITALL))
         assert (kind, code) == (proto.ERROR, 6)
         assert reader.child is not None
-        assert len(os.listdir(f"/proc/{reader.child.process.pid}/fd" if sys.platform == "linux" else "/")) < 150
+        if sys.platform == "linux":
+            assert len(os.listdir(f"/proc/{reader.child.process.pid}/fd")) < 150
         stack.enter_context(socket.create_connection(("127.0.0.2", reader.port)))  # another address of this host
     reader.close()
 

@@ -30,7 +30,7 @@ type meeting struct {
 }
 
 // meet starts a server for a number of peers.
-func meet(t *testing.T, store *mem.Store, count int) *meeting {
+func meet(t *testing.T, store *mem.Store, count int, gone ...int) *meeting {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "s") // names of sockets are short
 	if err != nil {
@@ -74,7 +74,8 @@ func meet(t *testing.T, store *mem.Store, count int) *meeting {
 	m.client, fd = pair(t)
 	go func() { m.done <- ServePeers(t.Context(), fd, fds, opts) }()
 	m.hello()
-	body := fmt.Appendf(nil, `{"count":%d,"secret":%q,"opening":{"address":"mem","workers":2},"gone":[]}`, count, secret)
+	body := fmt.Appendf(nil, `{"count":%d,"secret":%q,"opening":{"address":"mem","workers":2},"gone":%s}`, count, secret,
+		strings.ReplaceAll(fmt.Sprint(gone), " ", ","))
 	m.send(newFrame(kindPeers, 0, len(body)), body)
 	return m
 }
@@ -136,7 +137,6 @@ func (c *client) refused(kind string) string {
 // and go at any pace, and the data set is read once.
 func TestPeers(t *testing.T) {
 	m := meet(t, text(t, 1000), 3)
-	m.t.Cleanup(func() { m.sock.Close() })
 	present := []*client{m.join(2, 0, m.far), m.join(0, 0, m.near), m.join(1, 0, m.near)}
 	clients := []*client{m.join(0, 1, m.near), m.join(1, 1, m.near), m.join(2, 1, m.far)}
 	for _, i := range []int{2, 0, 1} {
@@ -327,6 +327,20 @@ func TestPeersNeverBegin(t *testing.T) {
 			t.Errorf("%q: the server ends without an error", sent)
 		}
 	}
+}
+
+// TestPeersGone does not wait for peers that have closed their loaders before the server began.
+func TestPeersGone(t *testing.T) {
+	m := meet(t, text(t, 100), 4, 1, 3)
+	clients := []*client{m.join(0, 1, m.near), m.join(2, 1, m.near)}
+	for _, c := range clients {
+		c.info()
+		c.begin(1, twenty)
+	}
+	for _, c := range clients {
+		c.want(kindStarted)
+	}
+	m.stop()
 }
 
 // TestPeersOfAnotherVersion ends all with the reason.

@@ -54,7 +54,7 @@ class Reader:
         """``near`` peers are on this host; the others reach it at the addresses ``hosts``, and no
         interface without one of them is listened at. ``opening`` is the OPEN of this peer."""
         self.secret, self._metrics = os.urandom(16).hex(), metrics
-        #: The port for other hosts; 0 if no peers are elsewhere, or none of the addresses is this host's.
+        #: The port for other hosts; 0 if no peers are elsewhere, or no address is this host's.
         self.port = 0
         self._listeners = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)]
         self.child: Optional[_Child] = None
@@ -78,7 +78,7 @@ class Reader:
             self.close()
             raise
 
-    def start(self) -> None:
+    def start(self) -> Client:
         """Starts the child, unless it runs. The connections of peers wait for it meanwhile."""
         child, self.child = self.child, None
         if child is not None:
@@ -88,10 +88,11 @@ class Reader:
                     self._gone.append(frame[3])
                     frame = child.ready()
                 self.child = child
-                return
+                return child
             child.close()
-        self.child = _Child(self._metrics, self._listeners)
-        self.child.send(proto.pack(proto.PEERS, body=json.dumps(self._asked).encode()))
+        self.child = child = _Child(self._metrics, self._listeners)
+        child.send(proto.pack(proto.PEERS, body=json.dumps(self._asked).encode()))
+        return child
 
     def close(self) -> None:
         """Ends the child, once the peers have what was read for them."""
@@ -218,14 +219,18 @@ class Peers:
             raise ClosedError("the peers of a loader are the processes that made it: make one here, on all of them")
         if self.count == 1:
             return Client(metrics)
-        if self._reader is not None:
-            self._reader.start()
-        if self._client is not None and self._client.over:  # another child has to know of this peer
-            assert self._presence is not None
+        child = None if self._reader is None else self._reader.start()
+        self._present()
+        self._client = _PeerClient(self._open(CLIENT), self._near, self._where, child)
+        return self._client
+
+    def _present(self) -> Optional[socket.socket]:
+        """Returns the presence, which is made again where the child has ended: the next one has to
+        know of this peer."""
+        if self._presence is not None and (_over(self._presence) or (self._client is not None and self._client.over)):
             self._presence.close()
             self._presence = self._open(PRESENCE)
-        self._client = _PeerClient(self._open(CLIENT), self._near, self._where, self._reader and self._reader.child)
-        return self._client
+        return self._presence
 
     def left(self) -> None:
         """Tells that the loop was left before its end. The others may go on."""
@@ -236,14 +241,26 @@ class Peers:
         """Parts. The process that reads first gives the others what it has read for them."""
         if self.pid != os.getpid():
             return
-        presence, self._presence = self._presence, None
-        if presence is not None:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(ShardtoolError, OSError):
+            presence = self._present()
+            if presence is not None:
                 presence.sendall(proto.pack(proto.BYE))
-            presence.close()
+        if self._presence is not None:
+            self._presence.close()
+            self._presence = None
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+
+def _over(sock: socket.socket) -> bool:
+    """Whether the process at the other end, which sends nothing, has ended."""
+    try:
+        return not sock.recv(1, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 _met: "weakref.WeakSet[Peers]" = weakref.WeakSet()
