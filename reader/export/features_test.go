@@ -348,6 +348,10 @@ func TestLists(t *testing.T) {
 	if lists := d.Lists(); !slices.Equal(lists, []string{"mixed", "none", "sounds"}) {
 		t.Errorf("lists %q", lists)
 	}
+	if _, err := reader.Open(t.Context(), first, reader.Options{Fields: []string{"sound"}}); err == nil ||
+		!strings.HasSuffix(err.Error(), `no field "sound"; it has mixed, none, q.txt, sounds`) {
+		t.Errorf("an unknown field: %v", err)
+	}
 	features := kinds.ParseFeatures(d.Info().Meta)
 	files := string(kinds.Files().AppendJSON(nil))
 	for name, is := range map[string]string{"sounds": `{"feature":{"_type":"Audio"},"_type":"Sequence"}`, "mixed": files, "none": files} {
