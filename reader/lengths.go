@@ -27,8 +27,8 @@ func (d *Dataset) readLengths(ctx context.Context, attribute string) ([]uint32, 
 		if names := d.integers(); names != nil {
 			have = fmt.Sprintf("%q", names)
 		}
-		return nil, optionsError{fmt.Errorf("%v has no integer attribute %q for the lengths of samples, it has %s: pack it with the lengths as an attribute, or name another",
-			d.Store(), attribute, have)}
+		return nil, optionsError{fmt.Errorf("%v has no integer attribute %q for the lengths of samples, it has %s: pack it with the lengths as an attribute, %s=len(FIELD), or name another",
+			d.Store(), attribute, have, attribute)}
 	}
 	out := make([]uint32, d.tables.Samples)
 	const atOnce = 8 // an index is one request

@@ -197,7 +197,7 @@ var meantFlags = map[string][]string{
 	"n": {"limit"}, "l": {"limit", "long"},
 	"checkpoint": {"checkpoint-in"}, "resume-from": {"checkpoint-in"}, "state": {"checkpoint-in"}, "all": {"deep"}, "full": {"deep"},
 	"format": {"as", "json", "stdin-format"}, "type": {"as"}, "output": {"out"}, "dest": {"out"}, "out-dir": {"out"},
-	"shard-bytes": {"shard-size"}, "size-limit": {"shard-size"}, "chunk-size": {"shard-size"}, "maxsize": {"shard-size"}, "size": {"shard-size"},
+	"shard-bytes": {"shard-size"}, "size-limit": {"shard-size"}, "chunk-size": {"shard-size"}, "max-size": {"shard-size"}, "max-shard-size": {"shard-size"}, "maxsize": {"shard-size"}, "size": {"shard-size"},
 	"maxcount": {"samples-per-shard"}, "max-count": {"samples-per-shard"}, "per-shard": {"samples-per-shard"},
 	"compression-level": {"level"}, "zstd-level": {"level"},
 	"columns": {"columns", "fields"}, "select": {"fields", "where"}, "filter": {"where", "include"}, "exclude": {"ignore", "exclude"},

@@ -21,6 +21,7 @@ const (
 	redirecting  = "`> FILE` keeps what a command prints"
 	described    = "`shardtool inspect DATASET` prints fields, types and sizes"
 	everyByte    = "--deep compares every byte, and without it sizes and indexes are compared"
+	firstKeys    = "`shardtool ls DATASET | head -5 > keys.txt` writes the first keys, which --keys keys.txt takes"
 	checksummed  = "each block has a checksum, which every reader compares, so leave it out"
 	noConfig     = "there is no file of options: write them as flags"
 	asParts      = "--part I --parts N packs one of N parts on each machine"
@@ -64,6 +65,7 @@ var flagWords = map[string]string{
 	"skip": continuing, "start": continuing, "offset": continuing, "from": continuing, "cat resume": continuing, "continue": continuing,
 	"inspect schema": inspectHas, "inspect fields": inspectHas,
 	"inspect columns": inspectHas, "inspect stats": inspectHas,
+	"select limit": firstKeys, "select n": firstKeys, "select count": firstKeys, "select sample": firstKeys, "select samples": firstKeys,
 	"ls l": "--long prints the sizes of fields", "ls fields": described, "ls columns": described, "ls size": "--long prints the sizes of fields", "ls keys": "ls prints the keys without a flag",
 	"ls recursive": "ls prints all keys without a flag", "ls prefix": "globs choose keys: `shardtool ls DATASET 'dog/*'`",
 	"ls filter": "globs choose keys: `shardtool ls DATASET 'dog/*'`", "ls where": "`shardtool order DATASET --where EXPR --keys` lists the keys for which an expression holds",

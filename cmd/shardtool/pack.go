@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,6 +126,9 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		return err
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
+	if ext := path.Ext(target); slices.Contains([]string{".tar", ".zst", ".zip", ".tgz", ".parquet", ".mds"}, ext) && !f.append && !f.quiet {
+		fmt.Fprintf(stderr, "shardtool: %s will be a folder: a data set has several files; `shardtool cat DATASET > OUT.tar` makes one tar of it\n", shown(target))
+	}
 	limitMemory(f.opt.Memory, encoderMemory(&f.opt))
 	if f.append && (f.in.ClassField != "" || found.Datasets()) {
 		if found.Classes, err = writer.Classes(ctx, store); err != nil {

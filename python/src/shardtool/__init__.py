@@ -109,7 +109,8 @@ class _Others:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name.startswith(__name__ + ".") and not name.rpartition(".")[2].startswith("_"):
-            has = f"the package has {', '.join(_HOMES)}, and the modules {', '.join(f'{__name__}.{m}' for m in _MODULES)}"
+            parent = name.rpartition(".")[0]
+            has = f"{parent} has {', '.join([*_HOMES, *_MODULES] if parent == __name__ else dir(_sys.modules[parent]))}"
             raise ModuleNotFoundError(f"No module named {name!r}: {has}")
 
 

@@ -37,6 +37,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import re
 import struct
 from collections.abc import Iterable as IterableABC
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
@@ -51,8 +52,8 @@ Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any], Image]
 
 #: Words of other packages, by the one that is meant.
 _OTHER_WORDS = {
-    "bytes": ("raw", "binary", "blob"), "cls": ("label", "class"), "float": ("float32", "float64", "double"),
-    "image": ("pil", "rgb", "img", "jpeg"), "int": ("int32", "int64", "long", "integer"),
+    "bytes": ("raw", "binary", "blob"), "cls": ("label", "class"), "float": ("number",),
+    "image": ("pil", "rgb", "img", "jpeg"), "int": ("integer",),
     "npy": ("tensor", "torch", "numpy", "array", "ndarray", "np"), "txt": ("utf8", "string", "text"),
 }  # fmt: skip
 _WORDS = {
@@ -106,6 +107,8 @@ class Field:
             if word not in _WORDS:
                 like = next((known for known, others in _OTHER_WORDS.items() if word.lower() in others), "")
                 write = f"write {like!r}, or one of" if like else "write one of"
+                if re.fullmatch(r"(u?int|b?float)\d+|long|half|double", word):
+                    write = f"write 'npy', or ({word!r}, shape), for an array, 'int' or 'float' for a number, or one of"
                 raise ConfigError(
                     f"field {name!r}: {spec!r}: {write} {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function"
                 )

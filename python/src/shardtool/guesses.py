@@ -30,6 +30,9 @@ LOADING: Mapping[str, str] = {
     "get_state": "loader.state_dict() is the place after the last batch",
     "num_samples": "loader.info['samples'] is their number",
     "sampler": "give shuffle=True and a seed; where=, or Source(url, keys=FILE), chooses samples",
+    **dict.fromkeys(
+        ("save", "dump", "save_checkpoint"), "save loader.state_dict() with the model; loader.load_state_dict(state) continues"
+    ),
     "save_state_dict": "loader.state_dict() is the place after the last batch; save it as a checkpoint of the model is saved",
     "state": "loader.state_dict() is the place after the last batch",
     "stop": "leave the loop with break; loader.close() ends the child",
@@ -197,7 +200,10 @@ READING: Mapping[str, str] = {
         "give units=Pack(8192, ['input_ids']) for sequences",
     ),
     "tokenizer": "data sets have token ids: make them with shardtool.optimize, and give units=Pack(8192, ['input_ids'])",
-    **dict.fromkeys(("repeat", "infinite", "loop"), "give epochs=0 for an order without end, or epochs=3"),
+    **dict.fromkeys(
+        ("repeat", "infinite", "loop"),
+        "each loop is one epoch: `while True: for batch in loader` has no end; epochs=0 lets batches run over the ends of epochs",
+    ),
     **dict.fromkeys(
         ("distributed", "process_group", "num_nodes", "local_rank", "ddp"),
         "leave it out: torch.distributed, torchrun and Slurm say the rank; else give rank=... and world_size=...",
@@ -541,15 +547,15 @@ def _call(owner: str, needed: List[str], named: List[str]) -> str:
     return f"{owner}({', '.join(f'{name}=...' if name in named else name for name in needed)})"
 
 
-def absent(module: str, name: str, has: Iterable[str], caller: types.FrameType) -> Exception:
+def absent(module: str, name: str, has: Iterable[str], caller: types.FrameType, answer: str = "") -> Exception:
     """Returns the error of a package that lacks a name and has others, for its __getattr__, which
-    has a caller."""
+    has a caller. ``answer`` is what to write instead, whatever the name."""
     kind = re.findall(r"[A-Z][a-z]+$", name)  # the noun of a class: Writer of WebDatasetWriter
     if kind and kind[0] in ("Error", "Exception"):
         all = [n for n in vars(errors) if n.endswith("Error")]
         answer = f"shardtool.errors has {', '.join(difflib.get_close_matches(name, all, 1, 0.6) or all)}"
     else:
-        answer = MODULE.get(name) or WORDS.get(kind[0].lower() if kind else "") or by_words(name, WORDS)
+        answer = answer or MODULE.get(name) or WORDS.get(kind[0].lower() if kind else "") or by_words(name, WORDS)
     text = f"module {module!r} has no attribute {name!r}"
     if name.startswith("_"):
         return AttributeError(text)

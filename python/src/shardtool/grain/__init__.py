@@ -35,4 +35,5 @@ def __getattr__(name: str) -> Any:
                 raise
             raise ImportError("shardtool.grain.IterDataset needs Grain, which is not installed: pip install grain") from err
         return IterDataset
-    raise guesses.absent(__name__, name, __all__, sys._getframe(1))
+    answer = "grain.MapDataset.source(shardtool.grain.Source(url)) has samples, shardtool.grain.IterDataset(url, batch_size) batches"
+    raise guesses.absent(__name__, name, __all__, sys._getframe(1), answer)

@@ -351,7 +351,10 @@ class Stream:
 
     def _no_batch_size(self) -> ConfigError:
         unit = {Pack: "sequences", Bucket: "micro-batches; 1 is one for each rank and step"}.get(type(self._asked.units), "samples")
-        return ConfigError(f"give batch_size, a number of {unit}, or order=Order(global_batch=...)")
+        return ConfigError(
+            f"give batch_size, a number of {unit}, or order=Order(global_batch=...), to the Loader or Dataset itself:"
+            " a DataLoader of it gets batch_size=None; shardtool.open(url) has single samples"
+        )
 
     def _global_batch(self) -> int:
         if "batch_size" in self._asked.starting:
