@@ -53,7 +53,7 @@ func TestPartsKilled(t *testing.T) {
 					found, _ := filepath.Glob(filepath.Join(out, "*.tar.zst"))
 					shards = len(found) + 1
 				}
-				before := filepath.Join(t.TempDir(), "before")
+				before := t.TempDir()
 				if err := os.CopyFS(before, os.DirFS(out)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					t.Fatal(err)
 				}
