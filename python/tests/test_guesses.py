@@ -371,13 +371,14 @@ def test_kinds_of_other_packages(where: str) -> None:
     assert not hasattr(package, "xyzzy")
     with pytest.raises(AttributeError, match=r"shardtool\.errors has NotFoundError$"):
         package.DatasetNotFoundError
-    with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy': it has "):
+    with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy': (it has |grain\.MapDataset)"):
         package.xyzzy
     for module in ("streaming", "pytorch", "utils"):
         with pytest.raises(ModuleNotFoundError, match=r": shardtool has .*Loader.*, torch"):
             exec(f"import shardtool.{module}", {})
-    with pytest.raises(ModuleNotFoundError, match=r": shardtool\.grain has .*IterDataset.*Source"):
-        exec("from shardtool.grain import Xyzzy", {})
+    if where != "shardtool.grain":
+        with pytest.raises(ModuleNotFoundError, match=rf": {package.__name__} has .*Dataset"):
+            exec(f"from {package.__name__} import Xyzzy", {})
 
 
 @pytest.mark.parametrize("of", [Loader, Writer, Samples, shardtool.Layer])
