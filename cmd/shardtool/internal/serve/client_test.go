@@ -386,3 +386,11 @@ func openFiles(t *testing.T) int {
 	}
 	return len(all)
 }
+
+// hello reads HELLO.
+func (c *client) hello() {
+	c.t.Helper()
+	if f, body := c.next(); f.kind() != kindHello || string(body) != "test" {
+		c.t.Fatalf("HELLO is % x %q", f, body)
+	}
+}

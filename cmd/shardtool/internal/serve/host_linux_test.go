@@ -71,14 +71,6 @@ func shareHost(t *testing.T, store *mem.Store) (first *client, name string, open
 	return c, name, opened
 }
 
-// hello reads HELLO.
-func (c *client) hello() {
-	c.t.Helper()
-	if f, body := c.next(); f.kind() != kindHello || string(body) != "test" {
-		c.t.Fatalf("HELLO is % x %q", f, body)
-	}
-}
-
 // another is one more client of a server.
 func another(t *testing.T, name string) *client {
 	t.Helper()
