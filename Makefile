@@ -158,11 +158,11 @@ house: ## the structure of the code: lines by package and folder, floors, export
 # The module in test has the S3 servers as dependencies, so that go.mod does not.
 .PHONY: test-s3
 test-s3: ## the stores with S3 servers, and over bad networks
-	cd test && $(GO) vet ./... && $(GO) test -vet=off $(TESTFLAGS) $$($(GO) list ./... | grep -v -e /slurm -e /kubernetes)
+	cd test && $(GO) vet ./... && $(GO) test -vet=off -timeout 30m $(TESTFLAGS) $$($(GO) list ./... | grep -v -e /slurm -e /kubernetes)
 
 .PHONY: test-view
 test-view: ## the pages of shardtool view in headless Chromium, with axe-core (needs Chromium and npm)
-	cd test && $(GO) test -vet=off -count=1 -tags browser $(TESTFLAGS) ./browser
+	cd test && $(GO) test -vet=off -count=1 -timeout 30m -tags browser $(TESTFLAGS) ./browser
 
 .PHONY: bench-view
 bench-view: ## times of the pages of shardtool view, and their requests to a store (makes 10^7 samples in $VIEW_DATA)
@@ -177,7 +177,7 @@ test-azurite: ## az:// with Azurite, which it installs (needs npm); .ci/run leav
 
 .PHONY: test-slurm
 test-slurm: ## deploy: pack under a private Slurm (needs slurm-wlm and munge), check the manifests for Kubernetes
-	cd test && $(GO) test -vet=off -count=1 $(TESTFLAGS) ./slurm ./kubernetes
+	cd test && $(GO) test -vet=off -count=1 -timeout 30m $(TESTFLAGS) ./slurm ./kubernetes
 
 .PHONY: python
 python:
