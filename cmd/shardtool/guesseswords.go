@@ -60,7 +60,7 @@ var flagWords = map[string]string{
 	"pack eos": separating, "pack bos": separating,
 	"pack skip": "--on-error skip leaves out samples that cannot be read, and counts them", "pack ignore": "--on-error skip leaves out samples that cannot be read, and counts them",
 	"processes": "--workers sets the threads, where a command has it", "cores": "--workers sets the threads, where a command has it",
-	"pack eod": separating, "head rows": someSamples, "order format": "--json prints lines of JSON", "unpack keys": "--include 'KEY.*' chooses them",
+	"pack eod": separating, "head rows": someSamples, "unpack keys": "--include 'KEY.*' chooses them",
 	"unpack key": "--include 'KEY.*' chooses them", "get key": "the key is the second argument: `shardtool get DATASET KEY`",
 	"skip": continuing, "start": continuing, "offset": continuing, "from": continuing, "cat resume": continuing, "continue": continuing,
 	"inspect schema": inspectHas, "inspect fields": inspectHas,

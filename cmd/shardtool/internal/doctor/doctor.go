@@ -234,8 +234,8 @@ func (e *examination) payload(where, field string, data []byte) {
 	}
 }
 
-// decode checks JSON, and the headers and ends of images. A PNG that is called .jpg, as ImageNet has
-// one, is an image: decoders look at the bytes.
+// decode checks JSON, and the headers and ends of images. A PNG that is called .jpg, as a
+// well-known data set has one, is an image: decoders look at the bytes.
 func decode(extension string, data []byte) (err error) {
 	extension = strings.ToLower(extension)
 	if slices.Contains([]string{"jpg", "jpeg", "png"}, extension) {
