@@ -50,7 +50,7 @@ var meant = map[string]string{
 	"tail":       "`shardtool ls DATASET` lists keys, `shardtool get DATASET KEY` prints a sample",
 	"info":       describing,
 	"stats":      describing,
-	"show":       "`shardtool view DATASET` shows samples in a browser, `shardtool head DATASET` in the terminal",
+	"show":       "`shardtool view DATASET` shows samples in a browser, `shardtool head DATASET` in the terminal, `shardtool get DATASET KEY` one of them",
 	"delete":     deleting,
 	"rm":         deleting,
 	"shuffle":    "`shardtool pack SRC OUT --pack-shuffle SEED` shuffles when packing, `shardtool cat DATASET --shuffle` when reading",
@@ -363,6 +363,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		if unknown.GetSpecifiedShortnames() != "" {
 			dashes = "-"
+			if cmd.Flags().ShorthandLookup("n") != nil && name >= "0" && name <= "9" {
+				hint = "write -n " + name
+			}
 			hint = cmp.Or(hint, "write -- before a name that begins with a dash")
 		}
 		return usagef("unknown flag: %s%s%s", dashes, name, hinted(cmd, cmp.Or(hint, flagsOf(cmd))))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -135,6 +136,9 @@ func arguments(cmd *cobra.Command, args []string) string {
 	rest := args[1]
 	switch cmd.Name() {
 	case "head":
+		if _, err := strconv.ParseUint(rest, 10, 64); err != nil {
+			return fmt.Sprintf("`shardtool get %s %s` prints one sample", args[0], rest)
+		}
 		return fmt.Sprintf("write `shardtool head %s -n %s`", args[0], rest)
 	case "inspect":
 		return fmt.Sprintf("`shardtool inspect %s --against %s` compares two data sets", args[0], rest)

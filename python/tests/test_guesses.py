@@ -228,7 +228,8 @@ def test_a_loader_in_a_dataloader(data: Path) -> None:
     (lambda d: Writer("gs:/bucket/x?sig=secret").write({}), "write gs://bucket/x, or ./ before the name of a folder"),
     (lambda d: Source(d, keys=["a"]), "keys='keys.txt', a file with one key in each line"),
     (lambda d: Loader(d, 4, fields={"txt": "tensor"}), "write 'npy', or one of "),
-    (lambda d: Loader(d, 4, fields={"txt": "int32"}), r"write 'npy', or \('int32', shape\), for an array"),
+    (lambda d: Loader(d, 4, fields={"txt": "int32"}), r"write 'npy' for a \.npy, \('int32', shape\) for bytes"),
+    (lambda d: Loader(d, 4, fields={"txt": "uint8[32,32]"}), r"write 'npy' for a \.npy, \('uint8', shape\) for bytes"),
     (lambda d: Loader({"sources": [str(d)]}, 4), r'"a": \{"data": ".*out", "weight": 1\}'),
     (lambda d: shardtool.Mix([d]), r'"a": \{"data": ".*out", "weight": 1\}'),  # type: ignore[arg-type]
     (lambda d: Loader(d, 4, fields={"txt": str}), "field 'txt': the class str: write the word 'txt'"),

@@ -107,8 +107,8 @@ class Field:
             if word not in _WORDS:
                 like = next((known for known, others in _OTHER_WORDS.items() if word.lower() in others), "")
                 write = f"write {like!r}, or one of" if like else "write one of"
-                if re.fullmatch(r"(u?int|b?float)\d+|long|half|double", word):
-                    write = f"write 'npy', or ({word!r}, shape), for an array, 'int' or 'float' for a number, or one of"
+                if found := re.match(r"((u?int|b?float)\d+|long|half|double)\b", word):
+                    write = f"write 'npy' for a .npy, ({found[1]!r}, shape) for bytes of an array, 'int' or 'float' for a number, or one of"
                 raise ConfigError(
                     f"field {name!r}: {spec!r}: {write} {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function"
                 )
@@ -127,7 +127,8 @@ class Field:
                 self.shape = tuple(int(n) for n in shape)
             except (TypeError, ValueError):
                 raise ConfigError(
-                    f"field {name!r}: {spec!r}: write a word, (dtype, shape) such as ('uint8', (3, 224, 224)), or a function"
+                    f"field {name!r}: {spec!r}: write a word such as 'npy' or 'image', (dtype, shape) such as"
+                    " ('uint8', (3, 224, 224)), or a function"
                 ) from None
             self.decode, self.dtype = "array", arrays.dtype_of(given)
         if self.optional and self.decode in ("int", "float"):  # an array has no None

@@ -199,6 +199,10 @@ READING: Mapping[str, str] = {
         ("max_length", "seq_len", "sequence", "block_size", "max_samples_per_sequence"),
         "give units=Pack(8192, ['input_ids']) for sequences",
     ),
+    **dict.fromkeys(
+        ("shuffle_algo", "shuffle_algorithm", "algo", "algorithm"),
+        "leave it out: there is one order; order=Order(shuffle_memory='2GiB') gives the memory to shuffle in",
+    ),
     "tokenizer": "data sets have token ids: make them with shardtool.optimize, and give units=Pack(8192, ['input_ids'])",
     **dict.fromkeys(
         ("repeat", "infinite", "loop"),

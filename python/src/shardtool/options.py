@@ -237,7 +237,7 @@ def cached(tuning: Tuning, cache_size: Optional[Size]) -> Tuning:
     return dataclasses.replace(tuning, cache_size=cache_size)
 
 
-@guesses.answered(guesses.ON_FAULTS, "Faults(on_error='skip')")
+@guesses.answered(guesses.ON_FAULTS, "Faults(on_error='skip')", 2)
 @dataclasses.dataclass(frozen=True)
 class Faults:
     """What happens when a block is damaged, which a second read must confirm."""

@@ -115,8 +115,8 @@ class Arguments(Generic[T], metaclass=guesses.Named):
 
     def __getitem__(self, which: object) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} has no samples by number: iterate it, or use shardtool.open(url)[i]."
-            " For torch's DataLoader there is shardtool.Dataset: DataLoader(Dataset(url, batch_size), batch_size=None)"
+            f"a {type(self).__name__} has no samples by number or key: iterate it, or use shardtool.open(url)[i] or ['key']."
+            " A torch DataLoader is of shardtool.Dataset: DataLoader(Dataset(url, batch_size), batch_size=None)"
         )
 
     def _begin_with(self, asked: Asked) -> None:
