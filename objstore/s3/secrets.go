@@ -78,6 +78,7 @@ func (s *secrets) renew(ctx context.Context, renewed int, token string, pause ti
 	if now != renewed || time.Since(s.lastTurn) < pause {
 		return now != renewed, nil
 	}
+	s.kept.Settle(ctx) // what it brings may be others, and a source asked twice may end the first ones
 	old, err := s.kept.Get(ctx)
 	if err != nil || token != "" && old.SessionToken != token {
 		return err == nil, err

@@ -73,6 +73,21 @@ func (k *Kept[T]) Get(ctx context.Context) (T, error) {
 	}
 }
 
+// Settle waits for the request to the source that is under way, if there is one, but no longer than
+// ctx lasts.
+func (k *Kept[T]) Settle(ctx context.Context) {
+	k.mu.Lock()
+	f := k.last
+	k.mu.Unlock()
+	if f == nil {
+		return
+	}
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+	}
+}
+
 // fly asks the source, after the request before it has ended.
 func (k *Kept[T]) fly(ctx context.Context, f, before *flight[T], again bool) {
 	defer close(f.done)
