@@ -203,8 +203,8 @@ var meantFlags = map[string][]string{
 	"columns": {"columns", "fields"}, "select": {"fields", "where"}, "filter": {"where", "include"}, "exclude": {"ignore", "exclude"},
 	"num-epochs": {"epochs"}, "num-replicas": {"world-size"}, "nodes": {"world-size"}, "drop-last": {"tail"}, "port": {"listen"}, "host": {"listen"},
 	"prefix": {"name"}, "random-seed": {"seed"}, "key-column": {"key"}, "id": {"key"}, "id-field": {"key"}, "dtype": {"token-dtype"}, "gpus": {"world-size"}, "world": {"world-size"}, "cache-dir": {"cache"},
-	"seconds": {"duration"}, "time": {"duration"}, "steps": {"batches", "limit"}, "index": {"number"}, "older-than": {"grace"}, "from": {"checkpoint-in"},
-	"step-time": {"samples-per-second"}, "view": {"name"}, "num-parts": {"parts"}, "shard": {"part", "shard"}, "continue": {"resume"}, "dry": {"dry-run"}, "shuffle": {"pack-shuffle"}, "seed": {"pack-shuffle"}, "o": {"out"}, "C": {"out"}, "d": {"out"},
+	"seconds": {"duration"}, "time": {"duration"}, "steps": {"batches"}, "index": {"number"}, "older-than": {"grace"}, "from": {"checkpoint-in"},
+	"step-time": {"samples-per-second"}, "num-parts": {"parts"}, "shard": {"part", "shard"}, "continue": {"resume"}, "dry": {"dry-run"}, "shuffle": {"pack-shuffle"}, "seed": {"pack-shuffle"}, "o": {"out"}, "C": {"out"}, "d": {"out"},
 }
 
 // takenBy says what a flag in meantFlags takes, where that differs from what the other program's
@@ -282,10 +282,9 @@ func answer(cmd *cobra.Command, name string) string {
 // flagsOf lists the flags in the help of a command, empty if these are too many for a line or two.
 func flagsOf(cmd *cobra.Command) string {
 	const most = 40
-	some := cmd.Flags().Lookup(helpAllFlag) != nil
 	var all []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && f.Name != "help" && !(some && slices.Contains(rareFlags, f.Name)) {
+		if f.Name != "help" && inHelp(cmd, f) {
 			all = append(all, "--"+f.Name)
 		}
 	})

@@ -66,7 +66,7 @@ var flagWords = map[string]string{
 	"skip": continuing, "start": continuing, "offset": continuing, "from": continuing, "cat resume": continuing, "continue": continuing,
 	"inspect schema": inspectHas, "inspect fields": inspectHas,
 	"inspect columns": inspectHas, "inspect stats": inspectHas,
-	"select limit": firstKeys, "select n": firstKeys, "select count": firstKeys, "select sample": firstKeys, "select samples": firstKeys,
+	"select view": "--name gives the view its name", "select limit": firstKeys, "select n": firstKeys, "select count": firstKeys, "select sample": firstKeys, "select samples": firstKeys,
 	"ls l": "--long prints the sizes of fields", "ls fields": described, "ls columns": described, "ls size": "--long prints the sizes of fields", "ls keys": "ls prints the keys without a flag",
 	"ls recursive": "ls prints all keys without a flag", "ls prefix": "globs choose keys: `shardtool ls DATASET 'dog/*'`",
 	"ls filter": "globs choose keys: `shardtool ls DATASET 'dog/*'`", "ls where": "`shardtool order DATASET --where EXPR --keys` lists the keys for which an expression holds",
@@ -148,11 +148,7 @@ func arguments(cmd *cobra.Command, args []string) string {
 		}
 	case "select":
 		return "write `shardtool select DATASET --where EXPR --name NAME`"
-	case "stage":
-		return fmt.Sprintf("write `shardtool stage %s --cache %s`", args[0], rest)
-	}
-	switch cmd.Name() {
-	case "verify", "ls", "bench", "simulate", "order", "cat", "view", "explain":
+	case "verify", "ls", "stage", "bench", "simulate", "order", "cat", "view", "explain":
 		for _, flag := range []string{"shuffle", "host"} { // switches, which take no value
 			if f := cmd.Flags().Lookup(flag); f == nil || !f.Changed {
 				continue
@@ -160,6 +156,9 @@ func arguments(cmd *cobra.Command, args []string) string {
 				return fmt.Sprintf("--shuffle is a switch: write `--shuffle --seed %s`", rest)
 			}
 			return "--host is a switch, for one reader a host" + map[bool]string{true: "; --listen HOST:PORT is where it listens"}[cmd.Name() == "view"]
+		}
+		if cmd.Name() == "stage" {
+			return fmt.Sprintf("write `shardtool stage %s --cache %s`", args[0], rest)
 		}
 		if _, err := os.Stat(rest); cmd.Name() == "cat" && err != nil && !strings.Contains(rest, "://") {
 			return fmt.Sprintf("`shardtool get %s %s` prints one sample", args[0], rest)

@@ -86,11 +86,18 @@ func printCommands(w io.Writer, cmd *cobra.Command, g *cobra.Group) {
 	}
 }
 
+// inHelp reports whether a flag is in the help of its command: it is not hidden, and it is a common
+// one, or the command has few, or the user gave --help-all.
+func inHelp(cmd *cobra.Command, f *pflag.Flag) bool {
+	helpAll := cmd.Flags().Lookup(helpAllFlag)
+	return !f.Hidden && (helpAll == nil || helpAll.Changed || !slices.Contains(rareFlags, f.Name))
+}
+
 // printFlags prints the flags that are not hidden by their titles, in the order of registration;
 // those without a title come last, sorted. They are the common ones, or all if the command has few
 // or the user gave --help-all.
 func printFlags(w io.Writer, cmd *cobra.Command) {
-	all, helpAll := cmd.Flags(), cmd.Flags().Lookup(helpAllFlag)
+	all := cmd.Flags()
 	all.SortFlags = false
 	defer func() { all.SortFlags = true }()
 	var titles []string
@@ -105,7 +112,7 @@ func printFlags(w io.Writer, cmd *cobra.Command) {
 			groups[title] = pflag.NewFlagSet("", pflag.ContinueOnError)
 			groups[title].SortFlags = false
 		}
-		if !f.Hidden && (helpAll == nil || helpAll.Changed || !slices.Contains(rareFlags, f.Name)) {
+		if inHelp(cmd, f) {
 			groups[title].AddFlag(f)
 		}
 	})

@@ -156,7 +156,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	f.opt.Log = slog.New(slog.NewTextHandler(stderr, nil))
 	if f.parts.parts > 0 {
 		err := f.packPart(cmd, store, in, bar, begin)
-		f.printDropped(stderr, in)
+		f.printUndone(stderr, in)
 		return err
 	}
 	f.opt.LeftOut = func() map[string]int64 { return leftOut(in.Names()) }
@@ -168,7 +168,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		}
 		return f.packError(ctx, store, in.Explain(err))
 	}
-	f.printDropped(stderr, in)
+	f.printUndone(stderr, in)
 	if !found.Datasets() { // a pack of data sets has no better order
 		hintPacked(cmd, store, !found.Named(), f.rows.nulls == "empty", f.quiet)
 	}

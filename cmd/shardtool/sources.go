@@ -107,9 +107,9 @@ func hasShards(ctx context.Context, store objstore.Store) bool {
 	return false
 }
 
-// printDropped prints how many tokens were dropped at the end, and the columns that were not
-// renamed: rows of JSON say what they have one by one.
-func (f *packFlags) printDropped(stderr io.Writer, in *ingest.Input) {
+// printUndone prints what a pack has not done: how many tokens were dropped at the end, and the
+// columns that were not renamed: rows of JSON say what they have one by one.
+func (f *packFlags) printUndone(stderr io.Writer, in *ingest.Input) {
 	for _, column := range in.Unmet() {
 		warnings.Warn("no row has a column that --rename names: no field was renamed", "column", column)
 	}

@@ -125,9 +125,13 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	scheme, rest, ok := cutScheme(addr)
 	if !ok {
 		if scheme, rest, named := strings.Cut(addr, ":"); named && schemes[scheme] != nil {
-			whole := objstore.NewAddress(scheme + "://" + strings.TrimPrefix(rest, "/")).String()
+			rest, slash := strings.CutPrefix(rest, "/")
+			whole, colon := objstore.NewAddress(scheme+"://"+rest).String(), ":"
+			if slash {
+				colon = ":/"
+			}
 			return nil, fmt.Errorf("open %s: an address has two slashes: write %s, or ./ before the name of a folder",
-				strings.Replace(whole, "://", addr[len(scheme):len(addr)-len(strings.TrimPrefix(rest, "/"))], 1), whole)
+				strings.Replace(whole, "://", colon, 1), whole)
 		}
 		return local.New(addr, local.Options{})
 	}

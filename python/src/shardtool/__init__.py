@@ -110,7 +110,8 @@ class _Others:
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name.startswith(__name__ + ".") and not name.rpartition(".")[2].startswith("_"):
             parent = name.rpartition(".")[0]
-            has = f"{parent} has {', '.join([*_HOMES, *_MODULES] if parent == __name__ else dir(_sys.modules[parent]))}"
+            names = [*_HOMES, *_MODULES] if parent == __name__ else getattr(_sys.modules[parent], "__all__", ())
+            has = f"{parent} has {', '.join(names)}" if names else f"{parent} has no such module"
             raise ModuleNotFoundError(f"No module named {name!r}: {has}")
 
 

@@ -63,9 +63,10 @@ class Source:
     def _opening(self) -> Dict[str, Any]:
         """Returns the members of OPEN. Refuses a path at which there is nothing; stores are asked
         when the child opens them."""
+        place = address(self._shown())
         _exists(self._shown(), "data set in")
         keys = None if self.keys is None else os.path.abspath(os.fsdecode(self.keys))
-        return drop_none({"address": address(self._shown()), "where": self.where, "keys": keys, "layers": opened(self.layers)})
+        return drop_none({"address": place, "where": self.where, "keys": keys, "layers": opened(self.layers)})
 
 
 @guesses.answered(guesses.MIXING, """Mix({"sources": {"web": {"data": "web/", "weight": 3}, "code": {"data": "code/", "weight": 1}}})""")
@@ -112,8 +113,9 @@ class Mix:
         more = {"directory": os.getcwd(), "change_mix": self.change_mix}
         if isinstance(self.sources, AnyMapping):
             return {"mix": json.dumps(_plain(self.sources), ensure_ascii=False), **more}
+        place = address(self.sources)
         _exists(self._shown(), "mix file")
-        return {"address": address(self.sources), **more}
+        return {"address": place, **more}
 
 
 def layers_of(layers: Optional[Sequence[Address]]) -> Optional[Tuple[str, ...]]:
@@ -173,7 +175,6 @@ def _pair(name: object, value: object) -> Optional[Tuple[str, Any]]:
 
 
 def _exists(url: str, what: str) -> None:
-    address(url)  # refuses s3:bucket, which is no path
     url = at_home(url)
     base = url.rpartition("#")[0] or url  # DATASET#VIEW, DATASET@GENERATION: a name may have these characters
     if "://" not in url and url[:6].lower() != "file:/" and not any(map(os.path.exists, (url, base, base.rpartition("@")[0] or base))):
