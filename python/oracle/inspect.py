@@ -7,8 +7,8 @@ import os
 import subprocess
 from typing import List, Optional, Tuple
 
+from shardtool._wire import program
 from shardtool.errors import BinaryError, CheckpointError, ConfigError, CorruptError, NotFoundError, ShardtoolError
-from shardtool.wire import program
 
 from .view import Subset
 

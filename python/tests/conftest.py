@@ -44,7 +44,7 @@ SAMPLES = 1000
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches in the memory in which the child delivers them, and in copies, as peers of a rank and
     other systems than Linux have them."""
-    from shardtool.wire.client import Client
+    from shardtool._wire.client import Client
 
     monkeypatch.setattr(Client, "private", PORTABLE or request.param == "private")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import shardtool
-import shardtool.wire.peers
+import shardtool._wire.peers
 
 
 class Files:
@@ -59,7 +59,7 @@ def wait_for(path: Path) -> None:
 def main(asked: Dict[str, Any]) -> None:
     index, do = asked["index"], asked.get("do", {}).get(str(asked["index"]), asked.get("do", {}).get("all", {}))
     if asked.get("hosts"):  # as if each were on a host of its own
-        shardtool.wire.peers._host = lambda: str(index)  # type: ignore[assignment]
+        shardtool._wire.peers._host = lambda: str(index)  # type: ignore[assignment]
     group = Files(asked["folder"], index, asked["count"])
     options = dict(asked["options"], **do.get("options", {}))
     ring, units, damaged = (options.pop(name, None) for name in ("ring", "units", "on_error"))

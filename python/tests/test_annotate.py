@@ -19,7 +19,7 @@ from annotate_help import Slow, call, check, content, made, write_base
 from conftest import run
 
 import shardtool
-from shardtool.write.parts import tasks
+from shardtool._write.parts import tasks
 
 N = 300
 

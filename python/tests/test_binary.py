@@ -96,7 +96,7 @@ def test_release_mismatch(
 
 def test_binary(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which program is started, and the errors if it cannot be."""
-    from shardtool.wire import program
+    from shardtool._wire import program
 
     for path, words in [(tmp_path, "no program"), (tmp_path / "none", "no program"), ("/bin/true", "one version")]:
         monkeypatch.setenv("SHARDTOOL_BINARY", str(path))

@@ -16,8 +16,8 @@ from conftest import SAMPLES, payload
 
 import shardtool
 from shardtool import Loader, samples
-from shardtool.read import copies
-from shardtool.read.run import Run
+from shardtool._read import copies
+from shardtool._read.run import Run
 
 # Lists of bytes among arrays, before and after them, and fields that some samples lack.
 MIXED = {

@@ -8,7 +8,7 @@ from typing import Any, Dict
 
 from conftest import ROOT
 
-from shardtool.read.decoding import Pixels
+from shardtool._read.decoding import Pixels
 
 #: A line for each image.
 VECTORS = ROOT / "testdata" / "order" / "crop-vectors.jsonl"

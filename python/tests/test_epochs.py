@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import threading
@@ -241,3 +242,39 @@ def test_config_refused(small: Path) -> None:
     with Loader(small.parent, 5) as loader, pytest.raises(shardtool.NotFoundError, match=r"^no data set") as err:
         iter(loader)
     assert "objstore: " not in str(err.value)  # the name of a package in Go
+
+
+def test_one_loop_of_several_epochs(small: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where one loop has read a loader with epochs=3, one epoch, that is said at the end."""
+
+    def said(loops: int, leave: bool = False, **options: Any) -> List[str]:
+        caplog.clear()
+        loader = make(small, **options)
+        for _ in range(loops):
+            for _ in loader:
+                if leave:
+                    break
+        loader.close()
+        del loader
+        gc.collect()
+        return [record.message for record in caplog.records if "epoch" in record.message]
+
+    (line,) = said(1, epochs=3)
+    assert "epochs=3, and 1 epoch was read" in line and "for epoch in range(loader.epoch, 3)" in line
+    assert not said(3, epochs=3) and not said(2, epochs=3) and not said(1, epochs=1) and not said(1)
+    assert not said(0, epochs=3) and not said(1, leave=True, epochs=3) and not said(1, epochs=2, epoch=1)
+
+
+def test_a_seed_without_shuffle(small: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A seed shuffles nothing by itself, and an explicit False is meant."""
+    told = "a seed is given without shuffle=True"
+    for options, says in (({}, False), ({"seed": 7, "shuffle": True}, False), ({"seed": 7, "shuffle": False}, False), ({"seed": 7}, True)):
+        with Loader(small, 100, fields=[], **options) as loader:  # type: ignore[arg-type]
+            assert next(iter(loader)).size == 100
+            state = loader.state_dict()
+        assert (told in caplog.text) == says, options
+        caplog.clear()
+    with Loader(small, 100, fields=[], seed=7) as loader:
+        loader.load_state_dict(state)
+        assert next(iter(loader)).size == 100
+    assert told not in caplog.text

@@ -12,7 +12,7 @@ import shardtool
 _SOURCE = pathlib.Path(shardtool.__file__).parent
 
 #: What reads the text of errors of other packages, which have no type or attribute for it.
-_FOREIGN = {("write/engines.py", "_spark"): "the text of an error of py4j goes on with the stack trace of Java"}
+_FOREIGN = {("_write/engines.py", "_spark"): "the text of an error of py4j goes on with the stack trace of Java"}
 
 #: Methods of a string that look into it or change it. Encoding it for a pipe does neither.
 _METHODS = {name for name in dir(str) if not name.startswith("_")} - {"encode"}

@@ -21,7 +21,7 @@ from conftest import ROOT, SAMPLES, needs_proc, payload
 import shardtool
 from shardtool import Loader, Tuning
 from shardtool._system import PORTABLE
-from shardtool.wire.client import Client
+from shardtool._wire.client import Client
 
 FIELDS = {"tokens": ("uint8", (64,)), "bin": "view", "txt": "txt"}
 NUMPY = Tuning(out="numpy", ring_memory="256KiB", prefetch=3)
@@ -271,7 +271,7 @@ def test_no_memory(large: Path, tmp_path: Path) -> None:
     # A file of a segment lies in TMPDIR with SHARDTOOL_PORTABLE=1: a small one there has an end.
     program = f"""
 import sys, shardtool
-from shardtool.wire.client import Client
+from shardtool._wire.client import Client
 Client.private = False
 loader = shardtool.Loader({str(large)!r}, 10, fields=["x"], tuning=shardtool.Tuning(out="numpy", prefetch=1))
 kept = []

@@ -31,7 +31,7 @@ from shardtool import (
     guesses,
 )
 from shardtool._checks import installed
-from shardtool.wire import program
+from shardtool._wire import program
 
 np = pytest.importorskip("numpy")
 
@@ -229,6 +229,8 @@ def test_a_loader_in_a_dataloader(data: Path) -> None:
     (lambda d: Source(d, keys=["a"]), "keys='keys.txt', a file with one key in each line"),
     (lambda d: Loader(d, 4, fields={"txt": "tensor"}), "write 'npy', or one of "),
     (lambda d: Loader(d, 4, fields={"txt": "int32"}), r"write 'npy' for a \.npy, \('int32', shape\) for bytes"),
+    (lambda d: Loader(d, 4, fields={"txt": np.int32}), r"write 'npy' for a \.npy, \('int32', shape\) for bytes"),
+    (lambda d: Loader(d, 4, fields={"txt": np.dtype("float16")}), r"write 'npy' for a \.npy, \('float16', shape\) for bytes"),
     (lambda d: Loader(d, 4, fields={"txt": "uint8[32,32]"}), r"write 'npy' for a \.npy, \('uint8', shape\) for bytes"),
     (lambda d: Loader({"sources": [str(d)]}, 4), r'"a": \{"data": ".*out", "weight": 1\}'),
     (lambda d: shardtool.Mix([d]), r'"a": \{"data": ".*out", "weight": 1\}'),  # type: ignore[arg-type]
@@ -243,6 +245,13 @@ def test_a_loader_in_a_dataloader(data: Path) -> None:
 def test_sentences(data: Path, asked: Callable[[Path], Any], answer: str) -> None:
     with pytest.raises(ConfigError, match=answer):
         asked(data)
+
+
+def test_names_of_parts_that_a_loader_has_imported(data: Path) -> None:
+    assert next(iter(Loader(data, 4))).size == 4
+    for name, answer in (("read", "shardtool.Loader"), ("write", "shardtool.Writer"), ("TokensLoader", "units=shardtool.Pack")):
+        with pytest.raises(AttributeError, match=re.escape(f"has no attribute {name!r}: w") + ".*" + re.escape(answer)):
+            getattr(shardtool, name)
 
 
 @pytest.mark.parametrize("name", ["batch_size", "epochs", "map", "seed", "shuffle"])

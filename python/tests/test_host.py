@@ -18,7 +18,7 @@ import pytest
 from conftest import children, run
 
 from shardtool import ConfigError, Loader, Order, Tuning
-from shardtool.wire import host
+from shardtool._wire import host
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes share a reader on Linux alone")
 
@@ -32,8 +32,8 @@ def make(**more):
         order=Order(shuffle_memory=memory), tuning=Tuning(host=True))
     return Loader(url, **{**options, **more})
 if not share:
-    from shardtool.wire import host
-    host.connect = shardtool.wire.client.Client
+    from shardtool._wire import host
+    host.connect = shardtool._wire.client.Client
 loaders, its = {}, {}
 def take(name, count):
     if name not in its:

@@ -16,9 +16,9 @@ import pytest
 import shardtool
 from oracle import sample_seed
 from shardtool import ConfigError
+from shardtool._read import decoding
+from shardtool._read.decoders import jpeg_size, kernel, part_of, pillow, resized, weights, whole_jpeg
 from shardtool.images import Image
-from shardtool.read import decoding
-from shardtool.read.decoders import jpeg_size, kernel, part_of, pillow, resized, weights, whole_jpeg
 
 np = pytest.importorskip("numpy")
 Pillow = pytest.importorskip("PIL.Image")

@@ -16,7 +16,7 @@ from test_image_input import broken, packed
 
 import shardtool
 from shardtool import ConfigError, DecodeError, Image, Loader
-from shardtool.read import decoders, nvjpeg
+from shardtool._read import decoders, nvjpeg
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")

@@ -4,8 +4,8 @@ import itertools
 import sys
 
 import shardtool
-from shardtool.write.encode import Slots
-from shardtool.write.rows import Rows
+from shardtool._write.encode import Slots
+from shardtool._write.rows import Rows
 
 
 def interrupted(call, after, codes):

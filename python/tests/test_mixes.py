@@ -26,7 +26,7 @@ from web import served
 import shardtool
 from oracle import sample_seed, source_key
 from shardtool import CheckpointError, ConfigError, DecodeError, Faults, Loader, NotFoundError, Order, Tuning
-from shardtool.read.states import merge_states
+from shardtool._read.states import merge_states
 
 SHARES = {"books": "1/5", "code": 0.3, "web": decimal.Decimal("0.5")}
 GIVEN: Dict[str, Any] = {"batch_size": 16, "shuffle": True, "seed": 7, "fields": {"txt": "txt"}}

@@ -20,7 +20,7 @@ from test_writer import read
 
 import shardtool
 from shardtool import ConfigError, EncodeError, ShardtoolError, optimize
-from shardtool.write import progress
+from shardtool._write import progress
 
 INPUTS = 3000
 

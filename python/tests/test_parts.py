@@ -18,8 +18,8 @@ from optimize_help import content, samples
 
 import shardtool
 from shardtool import ConfigError, ExistsError, ShardtoolError, optimize
-from shardtool.write import engines
-from shardtool.write.parts import mine, share
+from shardtool._write import engines
+from shardtool._write.parts import mine, share
 
 INPUTS = 1000
 BATCH = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}  # the script of a batch job has these too

@@ -10,7 +10,7 @@ import pytest
 from conftest import SAMPLES, payload
 
 from shardtool import Loader, Tuning
-from shardtool.wire.messages import Gone, Inlet, Outlet
+from shardtool._wire.messages import Gone, Inlet, Outlet
 
 FIELDS = {"tokens": ("uint8", (64,)), "txt": "txt", "extra": "bytes?"}
 

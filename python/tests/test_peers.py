@@ -18,9 +18,9 @@ import peers_help
 import pytest
 
 from shardtool import ConfigError, Loader, Order, Tuning, _system
-from shardtool.wire import protocol as proto
-from shardtool.wire.client import Client
-from shardtool.wire.peers import CLIENT, PRESENCE, Peers, Reader, _PeerClient, watch
+from shardtool._wire import protocol as proto
+from shardtool._wire.client import Client
+from shardtool._wire.peers import CLIENT, PRESENCE, Peers, Reader, _PeerClient, watch
 
 OPTIONS: Dict[str, Any] = {
     "fields": ["txt", "x.npy"],

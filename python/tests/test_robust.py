@@ -25,8 +25,8 @@ from web import served
 
 import shardtool
 from shardtool import Loader, ServerDiedError, Tuning
+from shardtool._read.copies import Pool
 from shardtool._system import PORTABLE, started
-from shardtool.read.copies import Pool
 
 
 def script(code: str, *args: object, **options: Any) -> "subprocess.Popen[str]":
@@ -329,7 +329,7 @@ def test_two_readers(small: Path) -> None:
 def test_not_asked_for_what_is_there(small: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int) -> None:
     """A slow loop does not wake the child for each batch; batches that it does not request are
     delivered all the same, each once."""
-    from shardtool.wire.client import Client
+    from shardtool._wire.client import Client
 
     sent = []
     send = Client.send
@@ -432,7 +432,7 @@ def test_no_leak(small: Path) -> None:
 def test_slow_and_dead(small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The client waits for a slow store while the child sends heartbeats, and gives up on a child
     that sends nothing."""
-    from shardtool.wire import client as client_module
+    from shardtool._wire import client as client_module
 
     for silence in (2, 4, 8, 16):  # a child that a busy machine holds up is silent, too
         monkeypatch.setattr(client_module, "SILENCE", silence)

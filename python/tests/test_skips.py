@@ -13,7 +13,7 @@ from conftest import in_groups
 from skips_help import OPTIONS, go_through
 
 from shardtool import CheckpointError, ConfigError, Loader
-from shardtool.read.states import merge_states
+from shardtool._read.states import merge_states
 
 
 def states_of(url: Path, size: int, **options: Any) -> List[List[Dict[str, Any]]]:

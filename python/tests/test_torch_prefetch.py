@@ -18,7 +18,7 @@ from torch_help import BOOK, expected, failing, make, numbers
 
 import shardtool
 from shardtool import ConfigError, DecodeError, Loader
-from shardtool.read.states import merge_states
+from shardtool._read.states import merge_states
 from shardtool.torch import NamedBatch, Prefetcher
 
 

@@ -10,7 +10,7 @@ import torch.distributed
 from skips_help import apart, failing, of_two, on_ranks, whole
 from test_skips import states_of
 
-from shardtool.read.states import merge_states
+from shardtool._read.states import merge_states
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
 

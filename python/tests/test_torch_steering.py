@@ -20,7 +20,7 @@ from skips_help import on_ranks
 
 import shardtool
 from shardtool import Dataset, Loader
-from shardtool.read import steering
+from shardtool._read import steering
 from shardtool.torch import Prefetcher
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")

@@ -16,7 +16,7 @@ import shardtool
 from oracle import Order, Units, choose_units
 from oracle.parameters import Table
 from shardtool import Bucket, CheckpointError, ConfigError, DecodeError, Loader, Pack
-from shardtool.read.states import merge_states
+from shardtool._read.states import merge_states
 
 np = pytest.importorskip("numpy")
 

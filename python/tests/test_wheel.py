@@ -106,7 +106,7 @@ def test_contents(wheel: Path) -> None:
         assert z.getinfo("shardtool/bin/shardtool").external_attr >> 16 & 0o777 == 0o755
         assert sorted(segments(z.read("shardtool/bin/shardtool"))) == [1]  # PT_LOAD; neither PT_INTERP nor PT_DYNAMIC
         assert "py.typed" in {n.split("/")[-1] for n in names}
-        assert "shardtool/read/stream.py" in names and not any("oracle" in n for n in names)  # which is for tests
+        assert "shardtool/_read/stream.py" in names and not any("oracle" in n for n in names)  # which is for tests
         linked = z.read(f"{info}/licenses/THIRD_PARTY").decode()
         for module in ("golang.org/x/sys ", "github.com/klauspost/compress ", "github.com/spf13/cobra ", "github.com/apache/arrow/go/v17 "):
             assert f"\n{module}v" in linked
@@ -131,7 +131,7 @@ def test_version(installed: Installed, wheel: Path) -> None:
     assert wheel.name.split("-")[1] == version
     assert installed.python("import shardtool; print(shardtool.__version__)").strip() == version
     assert installed.run(installed.bin / "python", "-m", "shardtool", "version") == installed.run("shardtool", "version")
-    found = installed.python("from shardtool.wire import program; print(program.find())").strip()
+    found = installed.python("from shardtool._wire import program; print(program.find())").strip()
     assert found.endswith("/site-packages/shardtool/bin/shardtool")
 
 
@@ -156,7 +156,7 @@ def test_make_wheel_installs_little() -> None:
 def test_command(installed: Installed) -> None:
     """The command is the program: its exit codes and words, also without the program."""
     assert "no sample" in installed.run("shardtool", "get", "out/demo", "nobody", code=6)
-    program = Path(installed.python("from shardtool.wire import program; print(program.find())").strip())
+    program = Path(installed.python("from shardtool._wire import program; print(program.find())").strip())
     program.rename(program.with_name("away"))
     try:
         assert "install the wheel for this system" in installed.run("shardtool", "version", code=2)

@@ -9,7 +9,7 @@ from typing import Any, List
 import pytest
 
 import shardtool
-from shardtool.wire import receiver
+from shardtool._wire import receiver
 
 np = pytest.importorskip("numpy")
 

@@ -21,6 +21,10 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     from . import errors as errors
+    from ._read.units import Bucket as Bucket
+    from ._read.units import Pack as Pack
+    from ._write.annotate import annotate as annotate
+    from ._write.optimize import optimize as optimize
     from .batch import Batch as Batch
     from .errors import BinaryError as BinaryError
     from .errors import CheckpointError as CheckpointError
@@ -45,8 +49,6 @@ if _typing.TYPE_CHECKING:
     from .options import Lanes as Lanes
     from .options import Order as Order
     from .options import Tuning as Tuning
-    from .read.units import Bucket as Bucket
-    from .read.units import Pack as Pack
     from .samples import Sample as Sample
     from .samples import Samples as Samples
     from .samples import open as open
@@ -56,18 +58,16 @@ if _typing.TYPE_CHECKING:
     from .stats import Stalls as Stalls
     from .stats import Stats as Stats
     from .torch import Dataset as Dataset
-    from .write.annotate import annotate as annotate
-    from .write.optimize import optimize as optimize
     from .writer import Writer as Writer
 
 #: The modules of what has this package as its home. Each is imported at its first use: all of them
 #: take longer than a command or a worker should wait for what it does not use.
 _HOMES = {
-    "Batch": "batch", "Bucket": "read.units", "Dataset": "torch", "Faults": "options", "Image": "images", "Lanes": "options",
+    "Batch": "batch", "Bucket": "_read.units", "Dataset": "torch", "Faults": "options", "Image": "images", "Lanes": "options",
     "Layer": "layer",
-    "Loader": "loader", "Mix": "sources", "Order": "options", "Pack": "read.units", "Sample": "samples", "Samples": "samples",
+    "Loader": "loader", "Mix": "sources", "Order": "options", "Pack": "_read.units", "Sample": "samples", "Samples": "samples",
     "Source": "sources", "SourceStats": "stats", "Stalls": "stats", "Stats": "stats", "Tuning": "options", "Writer": "writer",
-    "annotate": "write.annotate", "open": "samples", "optimize": "write.optimize",
+    "annotate": "_write.annotate", "open": "samples", "optimize": "_write.optimize",
 }  # fmt: skip
 _MODULES = ("errors", "grain", "torch")
 #: The errors, which programs may have from here too.
@@ -99,7 +99,7 @@ def __getattr__(name: str) -> _typing.Any:
         value = globals()[name] = module if name in _MODULES else getattr(module, name)
         return value
     if name == "__version__":
-        return _importlib.import_module(".wire.program", __name__).package_version() or "0+unknown"  # a source tree in PYTHONPATH
+        return _importlib.import_module("._wire.program", __name__).package_version() or "0+unknown"  # a source tree in PYTHONPATH
     raise _importlib.import_module(".guesses", __name__).absent(__name__, name, [*_HOMES, *_MODULES], _sys._getframe(1))
 
 

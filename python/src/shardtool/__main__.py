@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import sys
 
+from ._wire import program
 from .errors import BinaryError
-from .wire import program
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ MODULE: Mapping[str, str] = {
     "IterableDataset": f"write {_READS}, or shardtool.Dataset for torch's DataLoader",
     "StreamingDataLoader": f"write {_READS}",
     "StreamingDataset": f"write {_READS}, or shardtool.Dataset for torch's DataLoader; `shardtool pack` reads MDS and LitData",
+    "TokensLoader": "write shardtool.Loader(url, 8, units=shardtool.Pack(2048, fields=['input_ids'])), which reads sequences of tokens",
     "WebDataset": f"write {_READS}; `shardtool pack` reads tars of WebDataset",
     "WebLoader": f"write {_READS}",
     "create": f"write {_WRITES}",

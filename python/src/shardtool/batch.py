@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import guesses
+from ._read import arrays
+from ._read.record_batches import record_batch
+from ._wire import protocol as proto
+from ._wire.regions import Region
 from .errors import CheckpointError, ClosedError, ConfigError
 from .fields import Field, find, listed
-from .read import arrays
-from .read.record_batches import record_batch
-from .wire import protocol as proto
-from .wire.regions import Region
 
 #: A column that only this package reads: the units of the epoch, and of the one that the next batch
 #: is in.

@@ -43,9 +43,9 @@ from collections.abc import Iterable as IterableABC
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._checks import installed
+from ._read import arrays
 from .errors import ConfigError, DecodeError
 from .images import Image
-from .read import arrays
 
 #: The declaration of a field.
 Spec = Union[str, Tuple[Any, Sequence[int]], Callable[[Any], Any], Image]
@@ -71,6 +71,24 @@ _WORDS = {
 #: The modes that Pillow converts any image to.
 _MODES = ("1", "L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "I", "F")
 _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
+
+
+#: Names of types of numbers.
+_NUMBERS = re.compile(r"((u?int|b?float)\d+|long|half|double)\b")
+
+
+def _as_numbers(dtype: str) -> str:
+    """What to write in place of a type of numbers alone."""
+    return f"write 'npy' for a .npy, ({dtype!r}, shape) for bytes of an array, 'int' or 'float' for a number"
+
+
+def _of_type(spec: object) -> str:
+    """What to write in place of a type that is no function of payloads, such as numpy.int32; empty
+    for all else."""
+    if spec is str:  # str(b"a") is "b'a'"
+        return "the class str: write the word 'txt'"
+    found = _NUMBERS.fullmatch(getattr(spec, "__name__", str(spec).rpartition(".")[2]))
+    return f"{spec!r}: {_as_numbers(found[1])}" if found else ""
 
 
 class Field:
@@ -107,16 +125,16 @@ class Field:
             if word not in _WORDS:
                 like = next((known for known, others in _OTHER_WORDS.items() if word.lower() in others), "")
                 write = f"write {like!r}, or one of" if like else "write one of"
-                if found := re.match(r"((u?int|b?float)\d+|long|half|double)\b", word):
-                    write = f"write 'npy' for a .npy, ({found[1]!r}, shape) for bytes of an array, 'int' or 'float' for a number, or one of"
+                if found := _NUMBERS.match(word):
+                    write = _as_numbers(found[1]) + ", or one of"
                 raise ConfigError(
                     f"field {name!r}: {spec!r}: {write} {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function"
                 )
             self.decode = _WORDS[word]
             if self.decode == "image" and importlib.util.find_spec("PIL") is None:
                 raise ConfigError(f"field {name!r}: {spec!r}: decoding images needs Pillow: pip install pillow, or read the field as bytes")
-        elif spec is str:  # str(b"a") is "b'a'"
-            raise ConfigError(f"field {name!r}: the class str: write the word 'txt'")
+        elif answer := _of_type(spec):
+            raise ConfigError(f"field {name!r}: {answer}")
         elif isinstance(spec, Image):
             self.decode, self.image = "pixels", spec
         elif callable(spec):

@@ -14,10 +14,10 @@ import re
 from typing import Any, Callable, Literal, Optional, Sequence, Union
 
 from . import _checks, guesses
+from ._read import decoders, nvjpeg
+from ._read.decoding import Failed, Payloads, Pixels, Threads
 from ._system import processors
 from .errors import ConfigError, DecodeError
-from .read import decoders, nvjpeg
-from .read.decoding import Failed, Payloads, Pixels, Threads
 
 logger = logging.getLogger("shardtool")
 

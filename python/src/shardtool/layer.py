@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, Literal, Mapping, Optional, Sequence, Union
 
 from . import _checks, guesses
+from ._write.annotate import layer_address
 from .errors import ConfigError, redact
-from .write.annotate import layer_address
 from .writer import Writer
 
 

@@ -6,17 +6,17 @@ import os
 from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Union
 
 from . import _checks, guesses
+from ._read import states
+from ._read.arguments import Arguments
+from ._read.iteration import Iterator, T
+from ._read.stream import Stream
+from ._read.trainers import Told
+from ._read.units import Bucket
+from ._wire.process import logger
 from .batch import HIDDEN, decoders_of
 from .errors import ConfigError, redact
 from .fields import names
-from .read import states
-from .read.arguments import Arguments
-from .read.iteration import Iterator, T
-from .read.stream import Stream
-from .read.trainers import Told
-from .read.units import Bucket
 from .stats import Meter, Stats
-from .wire.process import logger
 
 
 class Loader(Stream, Arguments[T]):

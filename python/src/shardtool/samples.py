@@ -9,14 +9,14 @@ import threading
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
 from . import _checks, guesses, sources
+from ._read.arguments import opening
+from ._wire import protocol as proto
+from ._wire.client import Client, Frame, Session
 from .batch import standing_for, stored_name
 from .errors import ClosedError, ConfigError, DecodeError, KeyNotFoundError, NotFoundError, ShardtoolError, redact
 from .fields import Field, Spec, check_out, found, listed, names, parse, typed
 from .options import Tuning, cached, format_of
-from .read.arguments import opening
 from .sources import Source
-from .wire import protocol as proto
-from .wire.client import Client, Frame, Session
 
 #: Requests sent before the first answer is read.
 _AHEAD = 64

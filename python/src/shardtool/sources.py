@@ -13,8 +13,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import guesses
 from ._checks import address, at_home, drop_none, set_typed
+from ._read.mixes import NO_END
 from .errors import ConfigError, NotFoundError, redact
-from .read.mixes import NO_END
 
 __all__ = ["Mix", "Source"]
 

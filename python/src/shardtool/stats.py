@@ -7,7 +7,7 @@ import time
 from types import MappingProxyType
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .wire import protocol as proto
+from ._wire import protocol as proto
 
 
 class Stalls(NamedTuple):

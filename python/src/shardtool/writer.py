@@ -17,14 +17,14 @@ from array import array
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from . import _checks, guesses
+from ._wire import receiver
+from ._wire.process import logger
+from ._wire.receiver import Child
+from ._write.arrow import batches
+from ._write.columns import Column, column_frames, of_batch
+from ._write.encode import Slots
+from ._write.rows import ABSENT, Kind, Rows
 from .errors import ClosedError, ConfigError, EncodeError, redact
-from .wire import receiver
-from .wire.process import logger
-from .wire.receiver import Child
-from .write.arrow import batches
-from .write.columns import Column, column_frames, of_batch
-from .write.encode import Slots
-from .write.rows import ABSENT, Kind, Rows
 
 #: Bytes and seconds of samples that are collected before they are sent. Only what was sent can be
 #: in a complete shard, which survives a kill.

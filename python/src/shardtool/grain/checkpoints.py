@@ -8,8 +8,8 @@ import re
 import sys
 from typing import Any, Dict, Iterator, List, Union
 
+from .._read.states import merge_states
 from ..errors import CheckpointError
-from ..read.states import merge_states
 from .shared import PART, Part, origin_of, part_of
 
 #: The files that Grain writes.

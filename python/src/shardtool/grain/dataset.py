@@ -14,9 +14,9 @@ import grain
 
 from .. import _checks, guesses
 from .._checks import Output
+from .._read.arguments import Arguments, Asked
 from ..errors import ConfigError, redact
 from ..options import Tuning
-from ..read.arguments import Arguments, Asked
 from .shared import Reader, Server, Shared
 from .source import arrays
 

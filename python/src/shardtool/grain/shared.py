@@ -21,13 +21,13 @@ import socket
 import threading
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
+from .._read import states
+from .._read.arguments import Asked
 from .._system import close_listener
+from .._wire import messages
 from ..batch import Batch
 from ..errors import CheckpointError, ServerDiedError
 from ..loader import Loader
-from ..read import states
-from ..read.arguments import Asked
-from ..wire import messages
 
 #: The member of a state that says what a worker delivers next.
 PART = "part"

@@ -17,12 +17,12 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import collate, fetch
 
 from .. import _checks
+from .._read.arguments import Arguments, Asked
+from .._read.callers import caller
 from ..batch import Batch
 from ..errors import ConfigError, ShardtoolError
 from ..fields import Field
 from ..loader import Loader
-from ..read.arguments import Arguments, Asked
-from ..read.callers import caller
 from ..stats import Meter, Stats
 from . import notes
 from .lent import Later

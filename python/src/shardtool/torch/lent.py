@@ -23,10 +23,10 @@ from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, 
 import torch
 
 from .._system import nameless
+from .._wire.regions import Regions, Segment, file_of, map_file
 from ..batch import Batch, Layout
 from ..errors import ClosedError
 from ..fields import Field
-from ..wire.regions import Regions, Segment, file_of, map_file
 from .named import NamedBatch
 
 #: The batches that a worker has lent at most. More of them are copied.

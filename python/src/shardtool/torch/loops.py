@@ -19,8 +19,8 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 from torch._utils import ExceptionWrapper
 from torch.utils.data import dataloader
 
+from .._read.callers import callers
 from ..errors import ConfigError
-from ..read.callers import callers
 from . import notes
 from .lent import Lender
 from .notes import Board

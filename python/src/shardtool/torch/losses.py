@@ -6,9 +6,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from .._read import steering
 from ..errors import ConfigError
 from ..loader import Loader
-from ..read import steering
 from .prefetch import Prefetcher
 
 #: Gets the number of the step and the mean loss of each source that had samples in it, and returns

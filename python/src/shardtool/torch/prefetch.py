@@ -12,11 +12,11 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 import torch
 
 from .. import guesses
+from .._read import trainers
+from .._read.states import place_of, single
 from ..batch import Batch
 from ..errors import CheckpointError, ClosedError, ConfigError
 from ..loader import Loader
-from ..read import trainers
-from ..read.states import place_of, single
 from ..stats import Stats
 from .dataset import Dataset
 from .named import named, state_of

@@ -23,11 +23,11 @@ from multiprocessing import util
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from .._system import close_listener, started
+from .._wire import messages as wire
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError
 from ..loader import Loader
 from ..stats import Stats
-from ..wire import messages as wire
 from . import notes
 from .loops import Got, asked, got
 from .loops import latest as following

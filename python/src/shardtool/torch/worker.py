@@ -14,10 +14,10 @@ import traceback
 from multiprocessing import queues, util
 from typing import Any, Dict, Mapping, Optional
 
+from .._wire import messages as wire
 from ..batch import Batch
 from ..errors import CheckpointError, ClosedError, ConfigError, ServerDiedError
 from ..loader import Loader
-from ..wire import messages as wire
 from . import notes
 from .lent import Lending
 from .notes import Board

@@ -14,8 +14,8 @@ from collections import deque
 from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .._system import end_with_parent
+from .._wire import receiver
 from ..errors import ConfigError, EncodeError, ShardtoolError, redact
-from ..wire import receiver
 from ..writer import Writer
 from .arrow import batches
 from .columns import column_frames

@@ -12,11 +12,11 @@ import weakref
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .. import errors
+from .._read.arguments import Asked
+from .._read.copies import Pool, move
 from .._system import PORTABLE, address
 from ..batch import Batch, Layout
 from ..fields import Field, unresolved
-from ..read.arguments import Asked
-from ..read.copies import Pool, move
 from .client import received_file
 from .regions import Regions, Segment, file_of, map_file
 

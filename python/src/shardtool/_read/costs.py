@@ -11,8 +11,8 @@ import sys
 from collections import Counter
 from typing import Any, Dict
 
+from .._wire.process import logger
 from ..errors import ConfigError
-from ..wire.process import logger
 from .skipped import why_not
 from .states import with_ledger
 

@@ -9,11 +9,11 @@ import warnings
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from .._wire import receiver
+from .._wire.process import logger
 from ..batch import Batch
 from ..errors import EncodeError, ShardtoolError
 from ..loader import Loader
-from ..wire import receiver
-from ..wire.process import logger
 from .columns import column_frames, of_batch
 from .encode import Slots
 from .jobs import begin_process, killed, note, portable, processes, start_method

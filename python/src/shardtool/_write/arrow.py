@@ -16,8 +16,8 @@ import sys
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from .._wire.receiver import Buffer
 from ..errors import EncodeError
-from ..wire.receiver import Buffer
 from .columns import Column, of_array, of_values
 from .encode import Misfit, Slots, fail
 

@@ -8,7 +8,7 @@ import ctypes
 import mmap
 from typing import Any, List, Tuple
 
-from ..wire.ends import Ends
+from .._wire.ends import Ends
 
 #: Buffers below this size are left to malloc.
 _SMALL = 256 << 10

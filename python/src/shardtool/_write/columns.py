@@ -9,8 +9,8 @@ import sys
 from array import array
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from .._wire.receiver import Buffer
 from ..errors import ConfigError, EncodeError
-from ..wire.receiver import Buffer
 from .encode import Misfit, Slots, cpu_array, fail, npy_header, plain_array
 
 #: Bytes of a frame, approximately.

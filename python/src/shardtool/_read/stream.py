@@ -15,16 +15,16 @@ import weakref
 from typing import Any, ContextManager, Dict, List, Mapping, Optional, Tuple, Union
 
 from .. import _checks
+from .._wire import host
+from .._wire.client import Client, Session
+from .._wire.peers import Peers
+from .._wire.process import logger
 from ..batch import Batch
 from ..errors import ClosedError, ConfigError, ShardtoolError, SkippedError
 from ..fields import Field, check_out, found, typed
 from ..images import leave_out_damaged
 from ..options import Tuning
 from ..stats import Meter
-from ..wire import host
-from ..wire.client import Client, Session
-from ..wire.peers import Peers
-from ..wire.process import logger
 from . import costs, mixes, skipped, states, steering, trainers
 from .arguments import Asked
 from .iteration import Epoch
@@ -35,6 +35,13 @@ from .units import Bucket, Pack
 def metrics_of(tuning: Tuning) -> str:
     """Returns the address to serve metrics at."""
     return os.environ.get("SHARDTOOL_METRICS", "") if tuning.metrics is None else tuning.metrics
+
+
+def _tell_unread(passes: List[Epoch], epochs: int, pid: int) -> None:
+    """Says that a loader which is gone was read to the end of its first epoch, and that was all."""
+    if pid == os.getpid() and len(passes) == 1 and passes[0].ended and passes[0].epoch == passes[0].position == 0:
+        logger.warning("epochs=%d, and 1 epoch was read: a loop is one epoch, so write `for epoch in range(loader.epoch, %d):` around it",
+                       epochs, epochs)  # fmt: skip
 
 
 class Stream:
@@ -71,6 +78,10 @@ class Stream:
         self._steering: Optional[steering.Ranks] = None  # ranks that set weights together
         self._meter = Meter()
         self._turn = os.getpid(), threading.RLock()  # of threads that iterate
+        self._passes: List[Epoch] = []  # the first two
+        epochs = self._asked.starting.get("epochs", 0)
+        if epochs > 1:
+            weakref.finalize(self, _tell_unread, self._passes, epochs, os.getpid())
         self._reset()
 
     def _reset(self) -> None:
@@ -231,6 +242,8 @@ class Stream:
             if begin is not None or self._run is None:
                 self._start(begin)
             self._begin, self._pass = None, Epoch()
+            if len(self._passes) < 2:
+                self._passes.append(self._pass)
             return self._pass
 
     def _left(self, it: Epoch) -> None:

@@ -15,8 +15,8 @@ import sys
 import zlib
 from typing import Any, List, NoReturn, Optional, Tuple
 
+from .._wire.process import logger
 from ..errors import CheckpointError, ConfigError, ShardtoolError, SkippedError
-from ..wire.process import logger
 from .states import Ledger, place_of, read_ledger, samples_in, unite, with_ledger, write_ledger
 
 #: What a rank is about to do: begin at a place, deliver the batch before a place, or end with an

@@ -7,10 +7,10 @@ import json
 from collections import deque
 from typing import Any, Deque, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
+from .._wire import protocol as proto
+from .._wire.client import Client, Frame
 from ..batch import Batch, Layout
 from ..fields import Field
-from ..wire import protocol as proto
-from ..wire.client import Client, Frame
 from . import arrays
 from .copies import Pool, move
 from .decoding import Pending
