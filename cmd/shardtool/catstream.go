@@ -44,12 +44,14 @@ func catStream(cmd *cobra.Command, w *bufio.Writer, run *openedRun, f *catFlags)
 	}
 	defer stop()
 	info := s.Info()
-	if advice := costAdvice(&f.order.opt, &info, "--cost-group %d"); advice != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+advice)
-	}
-	if advice := fetchAdvice(&f.order.opt, s, "give the ranks of a host one folder with --cache; `shardtool stage` "+
-		"fills it before a job"); advice != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+advice)
+	for _, advice := range []string{
+		seedAdvice(f.order.changed, f.order.opt.Rank, f.order.in != "", "--shuffle", "--shuffle=false"),
+		costAdvice(&f.order.opt, &info, "--cost-group %d"),
+		fetchAdvice(&f.order.opt, s, "give the ranks of a host one folder with --cache; `shardtool stage` fills it before a job"),
+	} {
+		if advice != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+advice)
+		}
 	}
 	s.WarnMixing(ctx, func(v uniformity.Verdict) { fmt.Fprintln(cmd.ErrOrStderr(), "shardtool: "+mixAdvice(v)) })
 	if f.order.in != "" && f.order.ended(in.epoch) {

@@ -10,8 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/ingest"
@@ -65,6 +68,9 @@ func usagef(msg string, args ...any) error { return &exitError{exitUsage, fmt.Er
 
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
+		if err := unitApart(cmd, args); err != nil {
+			return err
+		}
 		if check(cmd, args) == nil {
 			return nil
 		}
@@ -84,6 +90,22 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		given := strings.Join(append([]string{cmd.CommandPath()}, args...), " ")
 		return usagef("%s arguments in `%s`: %s; see `%s --help`", wrong, given, write, cmd.CommandPath())
 	}
+}
+
+// unitApart is the error of a size whose unit is a word of its own, which would be a file otherwise.
+func unitApart(cmd *cobra.Command, args []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		size, ok := f.Value.(*sizeFlag)
+		if !ok || *size >= 10_000 { // which needs no unit
+			return
+		}
+		for _, arg := range args {
+			if _, no := humanize.ParseBytes("1" + arg); no == nil && arg != "" && !strings.ContainsFunc(arg, unicode.IsDigit) {
+				err = usagef("--%s %d and %s apart: write --%s %d%s", f.Name, *size, arg, f.Name, *size, arg)
+			}
+		}
+	})
+	return err
 }
 
 // report prints an error on one line and returns the exit code.

@@ -248,6 +248,17 @@ func costAdvice(o *reader.StreamOptions, of *reader.StreamInfo, group string) st
 		"if %d ranks share a host, give "+group, o.World, near, near)
 }
 
+// seedAdvice returns a warning for rank 0 of a new run that has a seed and does not say whether it
+// shuffles: it does not. said reports which flags or members were given, and shuffle and stored are
+// how a user says yes and no.
+func seedAdvice(said func(name string) bool, rank int, resumes bool, shuffle, stored string) string {
+	if rank > 0 || resumes || !said("seed") || said("shuffle") {
+		return ""
+	}
+	return fmt.Sprintf("a seed is given without %s, so samples come in storage order: give %s, or %s if that is meant",
+		shuffle, shuffle, stored)
+}
+
 // fetchAdvice returns a warning for rank 0 of a stream whose ranks fetch much of the data set several
 // times. remedy is what a user may do.
 func fetchAdvice(o *reader.StreamOptions, s *reader.Stream, remedy string) string {

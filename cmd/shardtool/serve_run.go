@@ -280,15 +280,18 @@ func (s *share) stream(ctx context.Context, o *serve.Opened, q *serve.StartReque
 		run.Close()
 		return nil, explainServed(servedFields(err, q, mixed))
 	}
-	if advice := costAdvice(&a.opt, &info, "Order(cost_group=%d)"); advice != "" {
-		warnings.Warn(advice)
-	}
 	remedy := "let the ranks of a host share a folder, cache='/nvme/cache', or what they hold, Tuning(host=True)"
 	if a.opt.Tuning.Share {
 		remedy = "let the ranks of a host share a folder, cache='/nvme/cache'"
 	}
-	if advice := fetchAdvice(&a.opt, stream, remedy); advice != "" {
-		warnings.Warn(advice)
+	for _, advice := range []string{
+		seedAdvice(func(name string) bool { return a.spec.Said[name] }, a.opt.Rank, from != nil, "shuffle=True", "shuffle=False"),
+		costAdvice(&a.opt, &info, "Order(cost_group=%d)"),
+		fetchAdvice(&a.opt, stream, remedy),
+	} {
+		if advice != "" {
+			warnings.Warn(advice)
+		}
 	}
 	stream.WarnMixing(ctx, func(v uniformity.Verdict) {
 		warnings.Warn(v.Warning(uniformity.Spelling{Memory: "shuffle_memory='%s'", Delay: "delay",
