@@ -40,7 +40,7 @@ func (b *bench) writeMarkdown(path string, all bool) error {
 		text, written = head+now+tail, written+1
 		return nil
 	}
-	if len(b.peers) > 0 {
+	if slices.ContainsFunc(b.peers, func(r peerResult) bool { return r.kind != stringsKind.shown }) {
 		for name, table := range map[string]func() string{
 			"summary": b.summaryMarkdown, "peers": b.peersMarkdown, "tried": b.triedMarkdown,
 		} {
@@ -101,11 +101,11 @@ func stamp(lines ...string) string {
 func (b *bench) summaryMarkdown() string {
 	var systems, columns []string
 	rates := map[[2]string]string{}
-	for _, k := range peerKinds {
+	for _, k := range shownKinds() {
 		for _, store := range k.stores {
 			column := columnOf(k.shown, store)
 			for _, r := range b.peers {
-				if r.kind != k.shown || r.Store != store {
+				if r.kind != k.shown || r.Store != store || !r.loads() {
 					continue
 				}
 				if !slices.Contains(systems, r.system) {
@@ -136,7 +136,7 @@ func (b *bench) summaryMarkdown() string {
 func (b *bench) peersMarkdown() string {
 	var out strings.Builder
 	out.WriteString(stamp(b.peersMachine...))
-	for _, k := range peerKinds {
+	for _, k := range shownKinds() {
 		for _, store := range k.stores {
 			of := slices.DeleteFunc(slices.Clone(b.peers),
 				func(r peerResult) bool { return r.kind != k.shown || r.Store != store })

@@ -34,8 +34,14 @@ var peerSystems = []peerSystem{
 	{"arrow", "Hugging Face datasets " + release("datasets") + ", map-style"},
 	{"streaming", "Hugging Face datasets " + release("datasets") + ", streaming"},
 	{"files", "PyTorch DataLoader over files"},
-	{"tar", "zstd -dc, tar"},
+	{"tar", tarAlone},
 }
+
+// tarAlone and inMemory are measured beside the systems, and deliver no batches.
+const tarAlone, inMemory = "zstd -dc, tar", "str of bytes in memory"
+
+// loads reports whether the system delivers batches.
+func (r *peerResult) loads() bool { return r.system != tarAlone && r.system != inMemory }
 
 // peerJob is the input of the script.
 type peerJob struct {

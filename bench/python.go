@@ -50,7 +50,7 @@ func (b *bench) loops() error {
 	text := pythonKind{"text", "text 3 KB, compressed", "shardtool", 256, 0, false, 0.9}
 	for _, k := range []pythonKind{{"phrases", "2,049 tokens, compressed", "shardtool", 64, 0, false, 0.9}, text,
 		{"tokens", "2,049 tokens, raw", "shardtool", 64, 0, false, 0.85}, {"text", "text 3 KB, plain tars", "shardtool",
-			256, 0, true, 0.8}} {
+			256, 0, true, 0.8}, {"images", "incompressible 100 KB", "shardtool", 64, 0, false, 0.85}} {
 		if _, err := p.against(k, "loop",
 			": a loop that only waits, default workers / the Go reader that gathers the bytes"); err != nil {
 			return err
@@ -91,6 +91,34 @@ func (b *bench) pythonPackage() error {
 			return err
 		}
 	}
+	for _, k := range []pythonKind{{"tokens", "2,049 tokens", "", 64, 0, false, 1.3},
+		{"images", "incompressible 100 KB", "", 64, 0, false, 1.3}} {
+		if err := p.dataLoader(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dataLoader holds torch's DataLoader with two workers against a Loader, by the processor time of
+// all processes.
+func (p *pythonBench) dataLoader(k pythonKind) error {
+	costs := map[string]table.Sample{}
+	for range p.times {
+		for _, k.way = range []string{"loader", "workers", "mapped"} {
+			r, err := p.call("whole", k)
+			if err != nil {
+				return err
+			}
+			costs[k.way] = append(costs[k.way], 1e6*r.CPU.Median()/float64(r.Batches))
+		}
+	}
+	alone, name := costs["loader"], k.shown+": a DataLoader with 2 workers / a Loader, CPU of all processes"
+	detail := func(way string) string {
+		return fmt.Sprintf("%.0f against %.0f µs for a batch of %d", costs[way].Median(), alone.Median(), k.batch)
+	}
+	p.AtMost("python", name, costs["workers"].Over(alone), "x", k.goal, detail("workers")+"; the workers have nothing to do")
+	p.Info("python", name+", workers that call a function", costs["mapped"].Over(alone), "x", detail("mapped"))
 	return nil
 }
 

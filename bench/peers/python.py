@@ -4,6 +4,8 @@
     python.py start WAY KIND WORKERS MEMORY DATASET   seconds to the first batch
     python.py ready WAY KIND WORKERS MEMORY DATASET   CPU for a batch that is ready when it is requested
     python.py loop WAY KIND WORKERS MEMORY DATASET    rate of steps that compute, with a loader over alone
+    python.py whole WAY KIND WORKERS MEMORY DATASET   CPU of all processes for a batch: of a Loader (loader), and of a DataLoader with two
+                                                      workers that have nothing to do (workers) or a function to call (mapped)
     python.py wake                                    CPU for being woken by a message, and nothing else
 
 MEMORY is the shuffle memory. Imports are not counted.
@@ -27,9 +29,10 @@ def loader_of(way, kind, workers, memory, dataset):
     import shardtool
 
     spec = {"tensors": ("uint8", SHAPE), "tokens": ("uint16", (2049,)), "phrases": ("uint16", (2049,))}.get(kind, "bytes")
-    tuning = shardtool.Tuning(out="numpy" if FIELDS[kind] == "u16" else "torch", workers=int(workers) or None)
-    return shardtool.Loader(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, tail="short",
-                            order=shardtool.Order(shuffle_memory=memory), tuning=tuning)
+    make = shardtool.Dataset if way in ("workers", "mapped") else shardtool.Loader
+    return make(dataset, BATCH[kind], fields={FIELDS[kind]: spec}, shuffle=True, seed=1, tail="short",
+                format="numpy" if way == "shardtool" and FIELDS[kind] == "u16" else None, map_batch=dict if way == "mapped" else None,
+                order=shardtool.Order(shuffle_memory=memory), tuning=shardtool.Tuning(workers=int(workers) or None))
 
 
 def epoch_of(loader, way, kind):
@@ -95,6 +98,23 @@ def ready(way, kind, *data):
     return {"cpu": [cpu], "batches": count}
 
 
+def whole(way, kind, *data):
+    from measure import cpu
+
+    batches = loader_of(way, kind, *data)
+    if way != "loader":
+        from torch.utils.data import DataLoader
+
+        batches = DataLoader(batches, batch_size=None, num_workers=2, persistent_workers=True)
+    used, got = [], set()
+    for _ in range(5):
+        begin = cpu()
+        got.add(consume(kind, (batch[FIELDS[kind]] for batch in batches))[:2])
+        used.append(cpu() - begin)
+    (count, samples), = got
+    return {"cpu": used[1:], "batches": count, "samples": samples}
+
+
 def loop(*data, steps=60):
     """The rate of steps of 20 ms of one core, with a loader that gives each a batch, over their rate alone, in turn."""
     import numpy
@@ -146,7 +166,7 @@ def main():
     import shardtool  # noqa: F401
 
     what, *rest = sys.argv[1:]
-    print(json.dumps({"read": read, "start": start, "ready": ready, "loop": loop, "wake": wake}[what](*rest)))
+    print(json.dumps({"read": read, "start": start, "ready": ready, "loop": loop, "whole": whole, "wake": wake}[what](*rest)))
     sys.stdout.flush()
     os._exit(0)
 
