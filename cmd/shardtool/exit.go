@@ -92,7 +92,8 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// unitApart is the error of a size whose unit is a word of its own, which would be a file otherwise.
+// unitApart is the error of a size whose unit, such as MB, is a word of its own, which would be a file
+// otherwise. A single letter is a file.
 func unitApart(cmd *cobra.Command, args []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		size, ok := f.Value.(*sizeFlag)
@@ -100,7 +101,7 @@ func unitApart(cmd *cobra.Command, args []string) (err error) {
 			return
 		}
 		for _, arg := range args {
-			if _, no := humanize.ParseBytes("1" + arg); no == nil && arg != "" && !strings.ContainsFunc(arg, unicode.IsDigit) {
+			if _, no := humanize.ParseBytes("1" + arg); no == nil && len(arg) > 1 && !strings.ContainsFunc(arg, unicode.IsDigit) {
 				err = usagef("--%s %d and %s apart: write --%s %d%s", f.Name, *size, arg, f.Name, *size, arg)
 			}
 		}

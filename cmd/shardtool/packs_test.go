@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/objstore/local"
 	"github.com/shardtool/shardtool/objstore/storetest/hubserver"
@@ -133,6 +135,21 @@ func TestPacks(t *testing.T) {
 	compareGolden(t, golden, r.text.String())
 }
 
+// inMemory is a new folder in memory, where the system has one with room, or else on the disk: of
+// thousands of packs, syncing to a disk would take most of the time.
+func inMemory(t *testing.T) string {
+	var fs unix.Statfs_t
+	if unix.Statfs("/dev/shm", &fs) != nil || fs.Bavail*uint64(fs.Bsize) < 1<<30 {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "shardtool-test-*")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // makePacks makes the sources in the folder that it changes to. Their times are set, because
 // fingerprints have them.
 func makePacks(t *testing.T) {
@@ -145,7 +162,7 @@ func makePacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir(t.TempDir())
+	t.Chdir(inMemory(t))
 	t.Setenv("GOMEMLIMIT", "1GiB") // pack would set one for the whole process
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	before := warnings
