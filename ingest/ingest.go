@@ -236,9 +236,10 @@ func (in *Input) Tally(part int, samples, skipped int64, left writer.RowsLeft) *
 // Dropped is how many token ids after the last whole sample were left out so far.
 func (in *Input) Dropped() int64 { return in.found.dropped }
 
-// Unmet are the columns of Rows.Rename that no row had so far. Where the columns are known before
-// the rows are read, Open refuses those that there are not.
-func (in *Input) Unmet() []string {
+// Unmet has an error for each column that Rows.Columns, Rows.Rename or Rows.Attrs names and no row
+// had so far. Where the columns are known before the rows are read, Open refuses those that there
+// are not.
+func (in *Input) Unmet() []*hint.OptionError {
 	if in.found.unmet == nil {
 		return nil
 	}
@@ -306,7 +307,7 @@ type Found struct {
 	narrowed bool
 	even     bool // samples are equal arrays
 	dropped  int64
-	unmet    func() []string // the columns to be renamed that no row had so far; nil: all are there
+	unmet    func() []*hint.OptionError // of columns that no row had so far; nil: all are there
 }
 
 // Find finds the kind of the sources, which must be the same for all, and their files.

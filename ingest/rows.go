@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/internal/input/tally"
 	"github.com/shardtool/shardtool/internal/sys/plain"
@@ -79,7 +80,7 @@ func openLines(ctx context.Context, f *Found) (writer.Source, int64, error) {
 	if s, ok := src.(interface{ Passed() []string }); ok {
 		f.leaveFiles(s.Passed())
 	}
-	if s, ok := src.(interface{ Unmet() []string }); ok {
+	if s, ok := src.(interface{ Unmet() []*hint.OptionError }); ok {
 		f.unmet = s.Unmet
 	}
 	_, size := src.Total()

@@ -13,28 +13,37 @@ import (
 	"github.com/shardtool/shardtool/writer/source/tokens"
 )
 
-// TestUnmet names the columns to be renamed that no row had, once the rows were read.
+// TestUnmet names the columns of options that no row had, once the rows were read: rows of JSON need
+// not have all members.
 func TestUnmet(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.jsonl")
-	if err := os.WriteFile(name, []byte("{\"a\":1}\n{\"b\":2}\n{\"b\":3,\"c\":4}\n"), 0o666); err != nil {
+	if err := os.WriteFile(name, []byte("{\"a\":1,\"d\":null}\n{\"b\":2}\n{\"b\":3,\"c\":4}\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	var o ingest.Options
-	o.Rows.Rename = map[string]string{"c": "x", "caption": "y", "A": "z"}
+	o.Rows.Columns = []string{"a", "b", "c", "lable", "caption"}
+	o.Rows.Rename = map[string]string{"c": "x", "caption": "y"}
+	o.Rows.Attrs = map[string]string{"late": "d", "none": "e"}
 	in, err := ingest.Open(t.Context(), []string{name}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	if got := in.Unmet(); !slices.Equal(got, []string{"A", "c", "caption"}) {
-		t.Errorf("before: %q", got)
-	}
 	to, err := local.New(filepath.Join(dir, "out"), local.Options{})
 	if err == nil {
 		_, err = writer.Pack(t.Context(), to, in.Source, writer.Options{})
 	}
-	if got := in.Unmet(); err != nil || !slices.Equal(got, []string{"A", "caption"}) {
+	var got []string
+	for _, bad := range in.Unmet() {
+		got = append(got, bad.Text("--"+bad.Option))
+	}
+	want := []string{
+		`--columns: no row that was read has a column "lable": it became no field; a row has: a, d`,
+		`--columns: no row that was read has a column "caption": it became no field; a row has: a, d`,
+		`--attr none: no row that was read has a column "e": no sample has the attribute; a row has: a, d`,
+	}
+	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -108,10 +108,10 @@ func hasShards(ctx context.Context, store objstore.Store) bool {
 }
 
 // printUndone prints what a pack has not done: how many tokens were dropped at the end, and the
-// columns that were not renamed: rows of JSON say what they have one by one.
+// columns of options that no row has: rows of JSON say what they have one by one.
 func (f *packFlags) printUndone(stderr io.Writer, in *ingest.Input) {
-	for _, column := range in.Unmet() {
-		warnings.Warn("no row has a column that --rename names: no field was renamed", "column", column)
+	for _, bad := range in.Unmet() {
+		fmt.Fprintf(stderr, "shardtool: %s\n", bad.Text(flagOf(bad.Option)))
 	}
 	if n := in.Dropped(); n > 0 && !f.quiet {
 		fmt.Fprintf(stderr, "%s after the last whole sample were dropped\n", plural(n, "token"))

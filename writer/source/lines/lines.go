@@ -174,8 +174,8 @@ func (s *lineSource) ready(ctx context.Context) (bool, error) {
 // Passed returns the files that are not read, because Options.Where excludes their folders.
 func (s *lineSource) Passed() []string { return s.passed }
 
-// Unmet returns the columns in Options.Rename that no row had so far.
-func (s *lineSource) Unmet() []string { return s.plan.Unmet() }
+// Unmet has an error for each column that the options name and no row had so far.
+func (s *lineSource) Unmet() []*hint.OptionError { return s.plan.Unmet() }
 
 // LeftOut counts the rows for which Options.Where does not hold: up to the cursor, and after the
 // end also behind it.

@@ -23,6 +23,7 @@ package rows
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -90,15 +91,23 @@ type Plan struct {
 
 	columns []string
 	open    bool
-	met     map[string]*atomic.Bool // of the columns in Rename, whether a row had it
+	// Rows that are open say one by one which columns they have: met says of each column that the
+	// options name whether a row had it, and others has the columns of a row that lacked one.
+	met    map[string]*atomic.Bool
+	others *atomic.Pointer[[]string]
 }
 
 // New chooses among the columns of all files, after Check. open reports that rows may have others.
 // key checks the column of keys, if there is one.
 func New(c Choice, columns []string, open bool, key func() error) (*Plan, error) {
-	p := &Plan{Choice: c, columns: columns, open: open, met: map[string]*atomic.Bool{}}
-	for from := range c.Rename {
-		p.met[from] = new(atomic.Bool)
+	p := &Plan{Choice: c, columns: columns, open: open, met: map[string]*atomic.Bool{},
+		others: new(atomic.Pointer[[]string])}
+	if open {
+		for _, names := range []iter.Seq[string]{slices.Values(c.Columns), maps.Keys(c.Rename), maps.Values(c.Attrs)} {
+			for name := range names {
+				p.met[name] = new(atomic.Bool)
+			}
+		}
 	}
 	for _, name := range c.Columns {
 		if err := p.Find("columns", "", name); err != nil {
@@ -163,20 +172,33 @@ func Lacks(path, key string, columns []string) error {
 
 // Column returns what becomes of a column.
 func (p *Plan) Column(name string) Column {
-	if met := p.met[name]; met != nil {
-		met.Store(true)
-	}
 	return Column{Name: name, Base: p.Base(name), Field: p.Field(name), Wanted: p.Wanted(name)}
 }
 
-// Unmet lists the columns in Rename that no row had so far.
-func (p *Plan) Unmet() (names []string) {
-	for _, from := range slices.Sorted(maps.Keys(p.met)) {
-		if !p.met[from].Load() {
-			names = append(names, from)
+// Unmet has an error for each column in Columns, Rename and Attrs that no row had so far.
+func (p *Plan) Unmet() (all []*hint.OptionError) {
+	unmet := func(option, value, name, lost string) {
+		if met := p.met[name]; met == nil || met.Load() {
+			return
+		}
+		err := fmt.Errorf("no row that was read has a column %q: %s", name, lost)
+		if others := p.others.Load(); others != nil {
+			err = fmt.Errorf("%w; a row has: %s", err, list(*others))
+		}
+		all = append(all, &hint.OptionError{Option: option, Value: value, Err: err})
+	}
+	for _, name := range p.Columns {
+		unmet("columns", "", name, "it became no field")
+	}
+	for _, from := range slices.Sorted(maps.Keys(p.Rename)) {
+		if !slices.Contains(p.Columns, from) {
+			unmet("rename", "", from, "no field was renamed")
 		}
 	}
-	return names
+	for _, name := range slices.Sorted(maps.Keys(p.Attrs)) {
+		unmet("attr", name, p.Attrs[name], "no sample has the attribute")
+	}
+	return all
 }
 
 // Wanted reports whether a column is read.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/npy"
@@ -76,6 +77,7 @@ type Walk struct {
 	key     *Column
 	attrs   []*Column // in the order of Plan.Attributes
 	chosen  []*Column // in the order of Plan.Columns
+	awaited []awaited // columns of options that no row has had yet
 	holds   func(condition int) bool
 	file    *inputs.File
 	folders []folder
@@ -88,6 +90,12 @@ type folder struct {
 	column *Column
 	cell   Cell
 	given  bool // the rows since Next have the cell
+}
+
+// awaited is a column that an option names. met says whether a row of any walk had it.
+type awaited struct {
+	column *Column
+	met    *atomic.Bool
 }
 
 // Walk begins a walk. find returns the column of a name, which is the same for good.
@@ -105,6 +113,9 @@ func (p *Plan) Walk(find func(name string) *Column) *Walk {
 	var of []*Column
 	for _, c := range p.Conditions {
 		of = append(of, find(c.Column))
+	}
+	for name, met := range p.met {
+		w.awaited = append(w.awaited, awaited{find(name), met})
 	}
 	w.holds = func(i int) bool { return p.Conditions[i].Of(&of[i].Cell) }
 	return w
@@ -149,6 +160,9 @@ func (w *Walk) Take(number int64, to *Samples) (ok bool, err error) {
 	if err := w.state(); err != nil {
 		return false, err
 	}
+	if len(w.awaited) > 0 {
+		w.meet()
+	}
 	if w.Seen != nil {
 		w.Seen()
 	}
@@ -171,6 +185,25 @@ func (w *Walk) Take(number int64, to *Samples) (ok bool, err error) {
 		}
 	}
 	return true, nil
+}
+
+// meet notes which of the columns that are awaited the row has.
+func (w *Walk) meet() {
+	left := w.awaited[:0]
+	for _, a := range w.awaited {
+		if a.column.Cell.Kind == Absent {
+			left = append(left, a)
+		} else if !a.met.Load() {
+			a.met.Store(true)
+		}
+	}
+	if w.awaited = left; len(left) > 0 && len(w.Has) > 0 && w.plan.others.Load() == nil {
+		var names []string
+		for _, c := range w.Has {
+			names = append(names, c.Name)
+		}
+		w.plan.others.CompareAndSwap(nil, &names)
+	}
 }
 
 // Refused returns the error of a row, which s names.
