@@ -100,7 +100,7 @@ func refuseFile(name string) error {
 	case slices.Contains(mixEndings, filepath.Ext(file)):
 		return wrongf("%s is a mix, and this command takes a data set: run it on each source that the mix names; inspect, order, cat, explain, view, simulate, bench and stage take mixes", name)
 	case strings.Contains(file, format.TarSuffix):
-		return wrongf("%s is a tar, not a data set: `shardtool pack %[1]s OUT` packs it, and `shardtool index %[1]s --out OUT` makes a data set that leaves it in its place", name)
+		return wrongf("%s is a tar, not a data set: `shardtool pack %[1]s OUT` packs it, and `shardtool index %[1]s --out %[2]s` makes a data set that leaves it in its place", name, folder)
 	}
 	if of := recognise.OfName(file); of == nil || of.Help != "" {
 		return wrongf("%s is a file, and a data set is a folder: `shardtool pack DIR OUT` makes one from a folder of files", name)

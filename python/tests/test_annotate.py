@@ -46,7 +46,7 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> "List[Any]":
     return content(data / "layers" / "captions")
 
 
-def test_annotate(photos: Path, whole: "List[Any]") -> None:
+def test_annotate(photos: Path, whole: "List[Any]", caplog: pytest.LogCaptureFixture) -> None:
     """Batches begin anew at each shard, every field belongs to its sample, and a second call does
     nothing."""
     calls: List[Any] = []
@@ -63,11 +63,20 @@ def test_annotate(photos: Path, whole: "List[Any]") -> None:
     assert set(sizes) == {15, 2, 12} and sizes.count(2) == shards - 1
     check(photos, "mine", N)
     calls.clear()
+    assert "complete already" not in caplog.text
     assert call(photos, "mine", function)["resumed"] == N
-    assert not calls
+    assert not calls and "the layer is complete already, so the function is not called: on_exists='overwrite'" in caplog.text
     run("verify", photos, "--layer", "mine", "--deep")
     call(photos)
     assert content(photos / "layers" / "captions") == whole
+
+
+def test_a_function_that_returns_nothing(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def forgets(batch: shardtool.Batch) -> None:
+        made(batch["n"].tolist())
+
+    assert call(photos, "none", forgets)["written"] == N
+    assert "the function returned None for all" in caplog.text and "did it forget to return?" in caplog.text
 
 
 @pytest.mark.parametrize("workers", [1, 3])

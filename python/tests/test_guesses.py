@@ -231,6 +231,13 @@ def test_a_loader_in_a_dataloader(data: Path) -> None:
     (lambda d: Loader(d, 4, fields={"txt": "int32"}), r"write 'npy' for a \.npy, \('int32', shape\) for bytes"),
     (lambda d: Loader(d, 4, fields={"txt": np.int32}), r"write 'npy' for a \.npy, \('int32', shape\) for bytes"),
     (lambda d: Loader(d, 4, fields={"txt": np.dtype("float16")}), r"write 'npy' for a \.npy, \('float16', shape\) for bytes"),
+    (lambda d: Loader(d, 4, fields={"cls": bool}), "field 'cls': the class bool: write the word 'int'"),
+    (lambda d: Loader(d, 4, fields={"cls": int}), "field 'cls': the class int: write the word 'int'"),
+    (lambda d: Loader(d, 4, fields={"jpg": shardtool.Image}), r"the class Image: write shardtool\.Image\(224\)"),
+    (lambda d: Loader(d, 4, fields={"x": np.ndarray}), "the class ndarray: write the word 'npy'"),
+    (lambda d: Loader(d, 4, fields={"image": ("jpg", "bytes")}), "fields keep their names, and map_batch=FUNCTION may return others"),
+    (lambda d: shardtool.optimize(len, "photos", d / "o"), r"inputs='photos': give several, such as a list of paths or range\(20\)"),
+    (lambda d: shardtool.optimize(len, 20, d / "o"), r"inputs=20: give several"),  # type: ignore[arg-type]
     (lambda d: Loader(d, 4, fields={"txt": "uint8[32,32]"}), r"write 'npy' for a \.npy, \('uint8', shape\) for bytes"),
     (lambda d: Loader({"sources": [str(d)]}, 4), r'"a": \{"data": ".*out", "weight": 1\}'),
     (lambda d: shardtool.Mix([d]), r'"a": \{"data": ".*out", "weight": 1\}'),  # type: ignore[arg-type]
@@ -245,6 +252,25 @@ def test_a_loader_in_a_dataloader(data: Path) -> None:
 def test_sentences(data: Path, asked: Callable[[Path], Any], answer: str) -> None:
     with pytest.raises(ConfigError, match=answer):
         asked(data)
+
+
+def test_iterators_and_batches(data: Path) -> None:
+    with Loader(data, 4) as loader:
+        it = iter(loader)
+        for name in ("state_dict", "get_state", "batch_size"):
+            with pytest.raises(AttributeError, match=r"ask the loader, as in loader\.state_dict\(\)"):
+                getattr(it, name)
+        assert not hasattr(it, "__length_hint__")
+        with pytest.raises(TypeError, match=r"\{\*\*batch, 'x': values\} is a dict"):
+            next(it)["x"] = 1
+        assert {**next(iter(loader)), "x": 1}["x"] == 1
+        for name in ("from_state", "load", "from_checkpoint"):
+            with pytest.raises(AttributeError, match=r"loader\.load_state_dict\(state\)"):
+                getattr(Loader, name)
+        with pytest.raises(shardtool.ClosedError, match="a Loader of its own"):
+            for _ in loader:
+                for _ in loader:
+                    pass
 
 
 def test_names_of_parts_that_a_loader_has_imported(data: Path) -> None:

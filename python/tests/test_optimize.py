@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import pytest
 from conftest import run
@@ -305,3 +305,13 @@ def test_arguments(tmp_path: Path) -> None:
             optimize(samples, iter(()), tmp_path / "out", parts=parts, part=0)
     with pytest.raises(ShardtoolError, match="no samples"):
         optimize(lambda _: None, [1], tmp_path / "out", workers=0)
+
+
+def test_a_complete_data_set_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for again in (False, True):
+        shardtool.optimize(numbered, range(3), tmp_path / "out", workers=0, progress=False)
+        assert ("complete already, so the function is not called: on_exists='overwrite'" in caplog.text) == again
+
+
+def numbered(i: int) -> Dict[str, Any]:
+    return {"__key__": f"{i:03}", "x": i}

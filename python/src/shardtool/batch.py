@@ -9,7 +9,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from . import guesses
 from ._read import arrays
@@ -270,6 +270,9 @@ class Batch(Mapping):  # type: ignore[type-arg]
         out.facts = bytes(self._view()[: min(rows)] if rows else self._view())  # tables and keys precede all data
         out.place = Place(self.checkpoint, self._saved[1], self.epoch, self.position, self.size, self._sources, self._keep)
         return out
+
+    def __setitem__(self, name: str, values: object) -> NoReturn:
+        raise TypeError(f"a batch does not change: {{**batch, {name!r}: values}} is a dict with one more field")
 
     def __contains__(self, name: object) -> bool:
         if name == "__key__" or name in (self._cache if self._layout is None else self._layout.index):

@@ -73,6 +73,11 @@ _MODES = ("1", "L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "I", "F")
 _AUTO = {"txt": "txt", "json": "json", "cls": "int", "npy": "npy"}
 
 
+#: Words for types, by their names.
+_TYPES = {
+    "str": "txt", "bytes": "bytes", "bytearray": "bytes", "memoryview": "view", "bool": "int", "int": "int", "float": "float",
+    "dict": "json", "list": "json", "ndarray": "npy", "Tensor": "npy",
+}  # fmt: skip
 #: Names of types of numbers.
 _NUMBERS = re.compile(r"((u?int|b?float)\d+|long|half|double)\b")
 
@@ -84,10 +89,13 @@ def _as_numbers(dtype: str) -> str:
 
 def _of_type(spec: object) -> str:
     """What to write in place of a type that is no function of payloads, such as numpy.int32; empty
-    for all else."""
-    if spec is str:  # str(b"a") is "b'a'"
-        return "the class str: write the word 'txt'"
-    found = _NUMBERS.fullmatch(getattr(spec, "__name__", str(spec).rpartition(".")[2]))
+    for all else. A payload is bytes: bool(b"0") is True, and str(b"a") is "b'a'"."""
+    name = getattr(spec, "__name__", str(spec).rpartition(".")[2])
+    if spec is Image:
+        return "the class Image: write shardtool.Image(224)"
+    if isinstance(spec, type) and name in _TYPES:
+        return f"the class {name}: write the word {_TYPES[name]!r}"
+    found = _NUMBERS.fullmatch(name)
     return f"{spec!r}: {_as_numbers(found[1])}" if found else ""
 
 
@@ -119,7 +127,7 @@ class Field:
             if word.startswith("image:"):
                 word, self.mode = "image", word[6:]
                 if self.mode not in _MODES:
-                    raise ConfigError(f"field {name!r}: {spec!r}: the mode is one of {', '.join(_MODES)}")
+                    raise ConfigError(f"field {name!r}: {spec!r}: the mode is one of {', '.join(_MODES)}; shardtool.Image(224) resizes")
             if word == "auto":
                 word = _AUTO.get(self.stored.rsplit(".", 1)[-1], "bytes")
             if word not in _WORDS:
@@ -145,8 +153,8 @@ class Field:
                 self.shape = tuple(int(n) for n in shape)
             except (TypeError, ValueError):
                 raise ConfigError(
-                    f"field {name!r}: {spec!r}: write a word such as 'npy' or 'image', (dtype, shape) such as"
-                    " ('uint8', (3, 224, 224)), or a function"
+                    f"field {name!r}: {spec!r}: write a word such as 'npy' or 'image', (dtype, shape) such as ('uint8', (3, 224, 224)), or"
+                    " a function; fields keep their names, and map_batch=FUNCTION may return others"
                 ) from None
             self.decode, self.dtype = "array", arrays.dtype_of(given)
         if self.optional and self.decode in ("int", "float"):  # an array has no None

@@ -29,7 +29,8 @@ LOADING: Mapping[str, str] = {
     "dataset": "loader.info has facts of the data set, and shardtool.open(url) its samples",
     "get_state": "loader.state_dict() is the place after the last batch",
     "num_samples": "loader.info['samples'] is their number",
-    "sampler": "give shuffle=True and a seed; where=, or Source(url, keys=FILE), chooses samples",
+    "sampler": "each loop is the next epoch, and loader.set_epoch(2) chooses one; give shuffle=True and a seed; where=, or"
+    " Source(url, keys=FILE), chooses samples",
     **dict.fromkeys(
         ("save", "dump", "save_checkpoint"), "save loader.state_dict() with the model; loader.load_state_dict(state) continues"
     ),
@@ -131,7 +132,7 @@ ROWS: Mapping[str, str] = {
 READING: Mapping[str, str] = {
     "bucket_by": "give units=Bucket(60_000, 'frames'), with the attribute that has the lengths",
     "handler": "give faults=Faults(on_error='skip')",
-    "image_size": "give fields={'jpg': Image(224)}",
+    **dict.fromkeys(("image_size", "resize", "img_size", "crop_size"), "give fields={'jpg': shardtool.Image(224)}"),
     "pack": "give units=Pack(8192, fields=['input_ids'])",
     "resampled": "leave epochs out for loops of one epoch each, or give epochs=0 for an order without end",
     "resume_from": "call load_state_dict(state), with what state_dict() returned",
@@ -154,7 +155,7 @@ READING: Mapping[str, str] = {
     "keys": "give Source(url, keys=FILE) as the first argument, with one key in each line",
     "local": "give cache=FOLDER, a local folder that keeps what is read",
     "num_canonical_nodes": "leave it out: the order is the same for any number of ranks",
-    "num_epochs": "give epochs=...",
+    "num_epochs": "give epochs=..., for as many loops: each loop is one epoch",
     "num_replicas": "give world_size=...",
     "num_workers": f"{_READER}. Python functions run in parallel in the workers of torch's DataLoader: see shardtool.Dataset",
     "output": "give the type of arrays: format='numpy'",
@@ -568,6 +569,12 @@ def absent(module: str, name: str, has: Iterable[str], caller: types.FrameType, 
     return absence(f"{text}: {answer or 'it has ' + ', '.join(has)}")
 
 
+#: What a constructor that takes a place is called elsewhere.
+_PLACES = dict.fromkeys(
+    ("state", "checkpoint", "resume", "restore", "load"), "loader.load_state_dict(state), with what loader.state_dict() returned"
+)
+
+
 class Named(abc.ABCMeta):
     """The class of classes whose constructors users guess, such as Loader.from_folder."""
 
@@ -576,6 +583,8 @@ class Named(abc.ABCMeta):
         def __getattr__(cls, name: str) -> Any:
             written = "" if name.startswith("_") else getattr(cls.__init__, "written", "").replace("CLASS", cls.__name__)
             text = f"{cls.__name__} has no {name!r}" + (f": write {written}" if written else "")
+            if name != "load_state_dict" and by_words(name, _PLACES) and hasattr(cls, "load_state_dict"):
+                raise absence(f"{text}, and then {_PLACES['state']}")
             raise absence(text + (f"; {PACKS}" if written and by_words(name, WORDS) == PACKS else ""))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Generic, Optional
+from typing import TYPE_CHECKING, Any, Callable, Generic, Optional
 
 from ..batch import Batch
 
@@ -52,6 +52,11 @@ class Iterator(Generic[T]):
 
     def __init__(self, take: Callable[[Epoch], T], epoch: Epoch, left: Optional[Callable[[Epoch], None]] = None) -> None:
         self._take, self._left, self.epoch = take, left, epoch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"the iterator of a Loader has no {name!r}: ask the loader, as in loader.state_dict()")
 
     def __del__(self) -> None:
         if self._left is not None and self.epoch.given_up:

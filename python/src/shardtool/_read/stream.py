@@ -285,7 +285,7 @@ class Stream:
                 self._run = run
             raise ClosedError(
                 "this iteration has ended: it failed, another one began, the loader was closed or loaded a state, or the process forked;"
-                " start another iteration"
+                " start another iteration, and give each of two loops that run together a Loader of its own"
             )
         meter, since = self._meter, time.perf_counter_ns()
         try:

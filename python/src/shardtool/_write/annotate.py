@@ -8,6 +8,7 @@ import os
 from typing import Any, Callable, Dict, Iterable, Literal, Mapping, Optional, Sequence, Union
 
 from .. import _checks, guesses
+from .._wire.process import logger
 from ..batch import Batch
 from ..errors import ConfigError, ExistsError, redact
 from ..fields import Spec
@@ -146,6 +147,9 @@ def annotate(
         with contextlib.closing(Shards(job)) as there:
             if there.done and on_exists == "fail":
                 raise ExistsError(f"{redact(os.fsdecode(name))}: the layer is complete: on_exists='overwrite' replaces it")
+            if there.done and on_exists == "resume":
+                logger.warning("annotate %s: the layer is complete already, so the function is not called: on_exists='overwrite' computes"
+                               " it anew", redact(os.fsdecode(name)))  # fmt: skip
             every = range(there.first, there.last)
             if engine is not None and not there.done:
                 return engines.write(engine, job, every, given["parts"], dict(task_options or {}))

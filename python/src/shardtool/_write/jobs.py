@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Map
 
 from .._system import end_with_parent
 from .._wire import receiver
+from .._wire.process import logger
 from ..errors import ConfigError, EncodeError, ShardtoolError, redact
 from ..writer import Writer
 from .arrow import batches
@@ -67,6 +68,9 @@ class Job(NamedTuple):
                 some = _write_all(w, self.fn, inputs, workers, schema, first, progress)
                 if not some and rank is None:
                     raise ConfigError(EMPTY)
+            elif rank is None:
+                logger.warning("optimize %s: the data set is complete already, so the function is not called: on_exists='overwrite'"
+                               " writes it anew", redact(os.fsdecode(self.url)))  # fmt: skip
         assert w.result is not None
         return w.result
 

@@ -130,6 +130,7 @@ class Work:
         self._function = job.function() if isinstance(job.function, type) else job.function
         #: Batches for which the function raised, with on_error="skip".
         self.failed: List[Dict[str, Any]] = []
+        self._batches = self._nothing = 0  # batches, and those for which the function returned None
 
     def shards(self, shards: Sequence[int]) -> int:
         """Writes shards, and returns how many samples they have."""
@@ -142,6 +143,9 @@ class Work:
             self._some(shards[at], shards[end - 1] + 1)
             at = end
         self._there.settle()
+        if self._nothing == self._batches > 0:
+            logger.warning("%s: the function returned None for all %d batches, so their samples get nothing: did it forget to return?",
+                           self._job.title, self._batches)  # fmt: skip
         return self._there.written - before
 
     def _some(self, lo: int, hi: int) -> None:
@@ -168,6 +172,7 @@ class Work:
     def _made(self, batch: Batch, shard: int) -> "Optional[Dict[str, Any]]":
         """The columns that the function makes of a batch."""
         try:
+            self._batches += 1
             out = self._function(batch)
         except Exception as err:
             key = batch.sample_keys[0]
@@ -178,6 +183,7 @@ class Work:
             self.failed.append({"shard": shard, "key": key, "samples": batch.size, "error": repr(err)[:1000]})
             return None
         if out is None:
+            self._nothing += 1
             return None
         if not isinstance(out, Mapping) or not all(isinstance(name, str) for name in out):
             text = f"the function returned {type(out).__name__}: return a dict with a column for each field"
