@@ -23,6 +23,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/fieldname"
 	"github.com/shardtool/shardtool/internal/input/globs"
+	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/reader"
 )
@@ -95,6 +96,11 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 		f.fields = append(f.fields, found...)
 	}
 	if dir, err = address.Local(dir); err != nil {
+		return usagef("%w", err)
+	}
+	if to, err := address.Open(ctx, dir, address.Options{}); err == nil && objstore.TraitsOf(to).Remote() {
+		return usagef("%v: files are written to a folder", to)
+	} else if err != nil {
 		return usagef("%w", err)
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {

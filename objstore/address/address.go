@@ -112,7 +112,8 @@ type Options struct {
 
 // Open returns the store at an address. It sends no request: a missing bucket or host is an error
 // of the first use. A local path names a directory, which need not exist; a path to a file is
-// refused. The error for an unsupported scheme wraps [ErrScheme] and names the scheme. Errors
+// refused, and so is what rsync and scp call a place on another host, unless there is a folder of
+// that name. The error for an unsupported scheme wraps [ErrScheme] and names the scheme. Errors
 // contain neither user information nor a query.
 func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 	if addr == "" {
@@ -132,6 +133,9 @@ func Open(ctx context.Context, addr string, o Options) (objstore.Store, error) {
 			}
 			return nil, fmt.Errorf("open %s: an address has two slashes: write %s, or ./ before the name of a folder",
 				strings.Replace(whole, "://", colon, 1), whole)
+		}
+		if err := elsewhere(addr); err != nil {
+			return nil, err
 		}
 		return local.New(addr, local.Options{})
 	}

@@ -57,7 +57,7 @@ func TestOpenScheme(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, addr := range []string{"a b://c", "1s://x", "://x", "c:/data"} {
+	for _, addr := range []string{"a b://c", "1s://x", "://x", "run:3", "a:b/c", "a/h:/c"} {
 		if _, err := address.Open(t.Context(), addr, address.Options{}); err != nil {
 			t.Errorf("%s: %v", addr, err)
 		}

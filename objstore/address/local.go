@@ -47,6 +47,28 @@ func Local(addr string) (string, error) {
 	return filepath.FromSlash(path), nil
 }
 
+// elsewhere refuses [user@]host:/path, which names a place on another host for rsync and scp, and
+// C:\path where there are no drives: a data set would be made in a new folder of that name here. A
+// folder that exists may be called so.
+func elsewhere(addr string) error {
+	host, path, ok := strings.Cut(addr, ":")
+	if !ok || host == "" || strings.HasPrefix(path, "//") || strings.ContainsAny(host, `/\`) || filepath.VolumeName(addr) != "" {
+		return nil
+	}
+	first, _, _ := strings.Cut(addr, "/")
+	if _, err := os.Lstat(first); err == nil {
+		return nil
+	}
+	shown := objstore.NewAddress(addr)
+	switch {
+	case len(host) == 1 && path != "" && strings.Contains(`/\`, path[:1]):
+		return fmt.Errorf("open %s: this system has no drives: write the path that it has for the folder, or ./ before the name of a folder", shown)
+	case strings.Contains(host, "@"), path == "", strings.Contains("/~", path[:1]):
+		return fmt.Errorf("open %s: a place on another host is no address: pack into a folder and copy it, `rsync -a out/ %[1]s`, or write ./ before the name of a folder", shown)
+	}
+	return nil
+}
+
 // Locals returns what Local does of each address.
 func Locals(addrs []string) ([]string, error) {
 	all := make([]string, len(addrs))

@@ -47,3 +47,32 @@ func TestLocal(t *testing.T) {
 		t.Error(got, err)
 	}
 }
+
+// TestElsewhere: no folder is made that is called as a place on another host is.
+func TestElsewhere(t *testing.T) {
+	if filepath.VolumeName("c:/data") != "" {
+		t.Skip("this system has drives")
+	}
+	t.Chdir(t.TempDir())
+	for addr, want := range map[string]string{
+		"user@host:/data/out": "`rsync -a out/ user@host:/data/out`", "host:/out": "another host", "host:": "another host",
+		"user@host:out": "another host", "host:~/out": "another host", `C:\data\out`: "no drives", "c:/data": "no drives",
+	} {
+		if _, err := address.Open(t.Context(), addr, address.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", addr, err)
+		}
+		if _, err := address.Open(t.Context(), "./"+addr, address.Options{}); err != nil {
+			t.Error(err)
+		}
+		first, _, _ := strings.Cut(addr, "/")
+		if err := os.Mkdir(first, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := address.Open(t.Context(), addr, address.Options{}); err != nil {
+			t.Errorf("a folder that exists: %v", err)
+		}
+		if err := os.Remove(first); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
