@@ -34,7 +34,8 @@ var launchers = []struct{ name, rank, world, localRank, localWorld string }{
 // FromEnvironment reads rank and world size from the variables of torchrun, Open MPI, Slurm or a
 // Kubernetes Indexed Job. Pass os.Getenv. The environment of a Kubernetes Indexed Job does not have
 // its size: World is then 0, and the caller must set it. The error wraps ErrNone where none of them
-// started the process.
+// started the process. It does not where there is one of RANK and WORLD_SIZE: the other is missing,
+// unless the world has one rank.
 //
 // The rank of a launcher counts processes. With tensor, pipeline or context parallelism several
 // processes share one data-parallel rank: compute that rank instead.
@@ -60,6 +61,12 @@ func FromEnvironment(getenv func(string) string) (r Job, err error) {
 			err = fmt.Errorf("%s says rank %d of %d", l.name, r.Rank, r.World)
 		}
 		return r, err
+	}
+	// One variable of torchrun's pair would make each process rank 0 of 1, which reads everything.
+	if rank, world := getenv("RANK"), getenv("WORLD_SIZE"); rank != "" {
+		return r, fmt.Errorf("the environment variable RANK is %q, and WORLD_SIZE is missing: set it to the number of ranks, or give rank and world size", rank)
+	} else if world != "" && world != "1" {
+		return r, fmt.Errorf("the environment variable WORLD_SIZE is %q, and RANK is missing: set it to the rank of this process, or give rank and world size", world)
 	}
 	return r, fmt.Errorf("%w: neither torchrun, Open MPI, Slurm nor a Kubernetes Indexed Job started this process; give rank and world size", ErrNone)
 }

@@ -19,7 +19,11 @@ func TestFromEnvironment(t *testing.T) {
 		{"slurm", []map[string]string{slurm}, Job{5, 16, 1, 1, "Slurm"}, ""},
 		{"torchrun in slurm", []map[string]string{slurm, torchrun}, Job{3, 8, 3, 4, "torchrun"}, ""},
 		{"kubernetes", []map[string]string{{"JOB_COMPLETION_INDEX": "2"}}, Job{2, 0, 0, 1, "Kubernetes Indexed Job"}, ""},
-		{"a rank without its world", []map[string]string{{"RANK": "3"}}, Job{}, "neither torchrun"},
+		{"a rank without its world", []map[string]string{{"RANK": "3"}}, Job{}, "RANK is \"3\", and WORLD_SIZE is missing"},
+		{"a world without a rank", []map[string]string{{"WORLD_SIZE": "8"}}, Job{}, "WORLD_SIZE is \"8\", and RANK is missing"},
+		{"a world of one", []map[string]string{{"WORLD_SIZE": "1"}}, Job{}, "neither torchrun"},
+		{"one of torchrun's in slurm", []map[string]string{slurm, {"RANK": "3"}}, Job{5, 16, 1, 1, "Slurm"}, ""},
+		{"one of torchrun's in kubernetes", []map[string]string{{"JOB_COMPLETION_INDEX": "2", "WORLD_SIZE": "8"}}, Job{2, 0, 0, 1, "Kubernetes Indexed Job"}, ""},
 		{"no number", []map[string]string{torchrun, {"RANK": "x"}}, Job{}, `RANK is "x", not a number`},
 		{"outside", []map[string]string{torchrun, {"RANK": "8"}}, Job{}, "rank 8 of 8"},
 	} {
