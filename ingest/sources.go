@@ -14,8 +14,6 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/format/metadata"
-	"github.com/shardtool/shardtool/internal/format/names"
-	"github.com/shardtool/shardtool/internal/input/globs"
 	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/objstore"
 	"github.com/shardtool/shardtool/objstore/address"
@@ -95,13 +93,7 @@ func (f *Found) Check(ctx context.Context, target string) error {
 	return nil
 }
 
-// mostOthers is how many objects unpacked looks at, and mostDescribing how many files may describe a
-// data set.
-const mostOthers, mostDescribing = 10_000, 16
-
-// unpacked returns the name of a file that is no part of a data set, from a place that has none. It is
-// empty if there is no such file, if a few files merely describe others, such as README.md, and if
-// the place cannot be listed, of which writing knows more.
+// unpacked is recognise.Others of a place that has no data set.
 func (f *Found) unpacked(ctx context.Context, target string) string {
 	store, _, err := open.Store(ctx, target, f.reading())
 	if err != nil {
@@ -110,24 +102,7 @@ func (f *Found) unpacked(ctx context.Context, target string) string {
 	if is, err := f.isDataset(ctx, target); is || err != nil {
 		return ""
 	}
-	seen, describing := 0, 0
-	for info, err := range store.List(ctx, "") {
-		if seen++; err != nil || seen > mostOthers {
-			break
-		}
-		name := info.Name
-		if globs.Hidden(name) || names.LikeOurs(name) || strings.HasPrefix(name, names.LabelFolder) ||
-			strings.HasPrefix(name, names.LayerFolder) {
-			continue
-		}
-		if strings.Contains(name, "/") || !recognise.Describes(name) {
-			return name
-		}
-		if describing++; describing > mostDescribing {
-			return name
-		}
-	}
-	return ""
+	return recognise.Others(ctx, store)
 }
 
 // checkFiles is Check for sources that are no data sets.

@@ -6,15 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/objstore"
+	"github.com/shardtool/shardtool/objstore/address"
 	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/export"
@@ -87,6 +92,12 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := newFolder(f.out, "export", "--as hf writes Parquet files, `shardtool cat DATASET > OUT.tar` makes one tar, and `shardtool export --help` lists the forms"); err != nil {
+		return err
+	}
+	if !objstore.TraitsOf(to).Remote() {
+		f.amongOthers(cmd, to)
+	}
 	workers := cmp.Or(f.workers, runtime.GOMAXPROCS(0))
 	// One goroutine writes a shard. Several keep the disk busy; more than a few only wait for it. Those
 	// that wait for a store on a network take no processor, and each has a table of hf in memory.
@@ -137,6 +148,31 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 				"next: energon prepare --non-interactive --sample-type CrudeWebdataset --split-ratio 1,0,0 %s\n", to)
 		}
 	})
+}
+
+// newFolder refuses a folder to be made that is called as a file is: some other form was meant.
+func newFolder(out, command, instead string) error {
+	place, err := address.Local(out)
+	if err != nil || strings.Contains(place, "://") || !recognise.LikeFile(place) {
+		return err
+	}
+	if _, err := os.Stat(place); !errors.Is(err, fs.ErrNotExist) {
+		return nil //nolint:nilerr // writing knows more of what is there
+	}
+	return usagef("%s ends as the name of a file does, and %s writes a folder of files: %s; a folder of this name is %[1]s/", out, command, instead)
+}
+
+// amongOthers says when a place has files that are no part of a data set or an export.
+func (f *exportFlags) amongOthers(cmd *cobra.Command, to objstore.Store) {
+	ctx := cmd.Context()
+	for info, err := range to.List(ctx, "") {
+		if err != nil || info.Name == format.ManifestName || strings.HasPrefix(info.Name, ".export-") {
+			return
+		}
+	}
+	if name := recognise.Others(ctx, to); name != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "shardtool: %s has other files too, such as %s, and the archives will lie among them: a folder of its own is easier to copy and to delete\n", shown(f.out), shown(name))
+	}
 }
 
 // open opens the data set with the samples of its view alone, and returns the view's ID.

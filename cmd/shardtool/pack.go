@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/ingest"
+	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/internal/input/tally"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -126,7 +125,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		return err
 	}
 	ctx, stderr := cmd.Context(), cmd.ErrOrStderr()
-	if ext := path.Ext(target); slices.Contains([]string{".tar", ".zst", ".zip", ".tgz", ".parquet", ".mds"}, ext) && !f.append && !f.quiet {
+	if recognise.LikeFile(target) && !f.append && !f.quiet {
 		fmt.Fprintf(stderr, "shardtool: %s will be a folder: a data set has several files; `shardtool cat DATASET > OUT.tar` makes one tar of it\n", shown(target))
 	}
 	limitMemory(f.opt.Memory, encoderMemory(&f.opt))

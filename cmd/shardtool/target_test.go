@@ -129,6 +129,25 @@ func TestAmongOthers(t *testing.T) {
 	}
 }
 
+// TestExportAmongOthers: an export says that it puts archives among other files, but not among those
+// of a data set or of an earlier export.
+func TestExportAmongOthers(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := randomFiles("src", 3, 10); err != nil {
+		t.Fatal(err)
+	}
+	inProcess(t, "pack", "src", "out", "--quiet", "--format", "tar")
+	for _, c := range []struct {
+		to   string
+		says bool
+	}{{"new", false}, {"new", false}, {"out", false}, {"src", true}, {"src", false}, {"a.tar/", false}, {"a.tar", false}} {
+		code, _, stderr := command("export", "out", c.to, "--quiet")
+		if code != 0 || strings.Contains(stderr, c.to+" has other files too, such as ") != c.says || !c.says && stderr != "" {
+			t.Errorf("%s: exit code %d: %s", c.to, code, stderr)
+		}
+	}
+}
+
 // TestAfterwards follows the advice for what folders of files and archives do not have: the commands
 // work with the data set that was packed without it.
 func TestAfterwards(t *testing.T) {

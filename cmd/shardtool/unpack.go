@@ -98,6 +98,9 @@ func (f *unpackFlags) run(cmd *cobra.Command, arg, dir string) error {
 	if dir, err = address.Local(dir); err != nil {
 		return usagef("%w", err)
 	}
+	if err := newFolder(dir, "unpack", "`shardtool cat DATASET > OUT.tar` makes one tar"); err != nil {
+		return err
+	}
 	if to, err := address.Open(ctx, dir, address.Options{}); err == nil && objstore.TraitsOf(to).Remote() {
 		return usagef("%v: files are written to a folder", to)
 	} else if err != nil {
