@@ -143,6 +143,9 @@ func (f *Found) lookAtDisk(ctx context.Context, src string) (*recognised, error)
 
 func localInput(name string) (source.Input, error) {
 	in, err := source.LocalInput(name)
+	if info, is := os.Stat(name); is == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice|fs.ModeSocket) != 0 {
+		return in, wrongf("source %s is a pipe or a device, which has no size: write '-', which is standard input, or save what it has to a file", name)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = noSource(name)
 	}

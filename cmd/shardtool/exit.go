@@ -68,7 +68,7 @@ func usagef(msg string, args ...any) error { return &exitError{exitUsage, fmt.Er
 
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := unitApart(cmd, args); err != nil {
+		if err := cmp.Or(unitApart(cmd, args), longDash(cmd, args)); err != nil {
 			return err
 		}
 		if check(cmd, args) == nil {

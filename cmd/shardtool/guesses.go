@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -365,11 +366,40 @@ func flagError(cmd *cobra.Command, err error) error {
 			if cmd.Flags().ShorthandLookup("n") != nil && name >= "0" && name <= "9" {
 				hint = "write -n " + name
 			}
+			if hint == "" {
+				hint = longFlag(cmd, unknown.GetSpecifiedShortnames())
+			}
 			hint = cmp.Or(hint, "write -- before a name that begins with a dash")
 		}
 		return usagef("unknown flag: %s%s%s", dashes, name, hinted(cmd, cmp.Or(hint, flagsOf(cmd))))
 	}
 	return usagef("%w%s", err, see)
+}
+
+// longFlag answers a word after a single dash: the name of a flag, as Go programs take it, or a level, as
+// gzip and zstd do. It is empty for another word.
+func longFlag(cmd *cobra.Command, word string) string {
+	name, _, _ := strings.Cut(word, "=")
+	if _, err := strconv.Atoi(name); err == nil && cmd.Flags().Lookup("level") != nil {
+		return "--level is fastest, default, better or best"
+	}
+	if len(name) > 1 && cmd.Flags().Lookup(name) != nil {
+		return fmt.Sprintf("did you mean --%s?", name)
+	}
+	return ""
+}
+
+// longDash refuses an argument that begins with the long dash that text programs make of hyphens,
+// before the name of a flag.
+func longDash(cmd *cobra.Command, args []string) error {
+	for _, arg := range args {
+		word := strings.TrimLeft(arg, "-\u2012\u2013\u2014\u2015\u2212")
+		name, _, _ := strings.Cut(word, "=")
+		if word != arg && cmd.Flags().Lookup(name) != nil {
+			return usagef("%s begins with a long dash: write two hyphens, --%s", arg, name)
+		}
+	}
+	return nil
 }
 
 // wanted describes the values that a flag takes.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -129,6 +130,9 @@ func (f *packFlags) options(cmd *cobra.Command) error {
 		return usagef("--level %q: use fastest, default, better or best", f.level)
 	}
 	if f.opt.Plain, err = choose("format", f.kind, "tar.zst", "tar"); err != nil {
+		if slices.Contains([]string{"jsonl", "csv", "parquet", "zip"}, f.kind) {
+			return usagef("%w; --stdin-format %s says what standard input has, and files are known by what they are", err, f.kind)
+		}
 		return err
 	}
 	if f.opt.Layout, err = writer.ParseLayout(f.layout); err != nil {
