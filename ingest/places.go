@@ -224,6 +224,11 @@ func (f *Found) expandObjects(ctx context.Context, p prefix,
 
 // noSource is the error of a source that is not there.
 func noSource(name string) error {
+	owner, set, _ := strings.Cut(name, "/")
+	if _, err := os.Stat(owner); owner != "" && set != "" && err != nil && !strings.ContainsAny(set, "/.*") && !strings.ContainsAny(owner, ".:~") {
+		return fmt.Errorf("source %s: there is no such file or folder: check the path; a data set of the Hugging Face Hub is hf://datasets/%[1]s%w", name,
+			plain.Silent(fs.ErrNotExist))
+	}
 	return fmt.Errorf("source %s: there is no such file or folder: check the path%w", name,
 		plain.Silent(fs.ErrNotExist))
 }

@@ -78,6 +78,9 @@ func notFound(name string, err error) error {
 	}
 	if owner, set, _ := strings.Cut(name, "/"); owner != "" && set != "" && !strings.Contains(set, "/") &&
 		!exists(owner) {
+		if strings.Contains(owner, ":") {
+			return fmt.Errorf("%w; a data set of a web server is http://%s", err, name)
+		}
 		return fmt.Errorf("%w; a data set of the Hugging Face Hub is hf://datasets/%s", err, name)
 	}
 	return err

@@ -203,7 +203,7 @@ var meantFlags = map[string][]string{
 	"compression-level": {"level"}, "zstd-level": {"level"},
 	"columns": {"columns", "fields"}, "select": {"fields", "where"}, "filter": {"where", "include"}, "exclude": {"ignore", "exclude"},
 	"num-epochs": {"epochs"}, "num-replicas": {"world-size"}, "nodes": {"world-size"}, "drop-last": {"tail"}, "port": {"listen"}, "host": {"listen"},
-	"prefix": {"name"}, "random-seed": {"seed"}, "key-column": {"key"}, "id": {"key"}, "id-field": {"key"}, "dtype": {"token-dtype"}, "gpus": {"world-size"}, "world": {"world-size"}, "cache-dir": {"cache"},
+	"prefix": {"name"}, "random-seed": {"seed"}, "key-column": {"key"}, "on": {"key"}, "id": {"key"}, "id-field": {"key"}, "dtype": {"token-dtype"}, "gpus": {"world-size"}, "world": {"world-size"}, "cache-dir": {"cache"},
 	"seconds": {"duration"}, "time": {"duration"}, "steps": {"batches"}, "index": {"number"}, "older-than": {"grace"}, "from": {"checkpoint-in"},
 	"step-time": {"samples-per-second"}, "num-parts": {"parts"}, "shard": {"part", "shard"}, "continue": {"resume"}, "dry": {"dry-run"}, "shuffle": {"pack-shuffle"}, "seed": {"pack-shuffle"}, "o": {"out"}, "C": {"out"}, "d": {"out"},
 }

@@ -83,6 +83,8 @@ var flagWords = map[string]string{
 	"device":        "the command line has no GPU: shardtool.Image(224, decode=\"cuda\") in Python decodes on one",
 	"gpu":           "the command line has no GPU: shardtool.Image(224, decode=\"cuda\") in Python decodes on one",
 	"region":        "the environment has it: AWS_REGION", "endpoint": "the environment has it: AWS_ENDPOINT_URL_S3",
+	"no sign request": "add ?anonymous=true to the address of a public bucket", "anonymous": "add ?anonymous=true to the address of a public bucket",
+	"view":    "a view has an address: 'DATASET#VIEW'",
 	"profile": "the environment has it: AWS_PROFILE", "token": "the environment has it, as for other programs: HF_TOKEN, AWS_SESSION_TOKEN",
 }
 

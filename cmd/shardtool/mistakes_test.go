@@ -101,7 +101,11 @@ func checkAdvice(t *testing.T, args []string, answer string) {
 		check(strings.Fields(m[1]))
 	}
 	for _, m := range didYouMean.FindAllStringSubmatch(answer, -1) {
-		check([]string{args[0], m[1]})
+		words := []string{args[0]}
+		if cmd, _, err := newRoot().Find(args[:min(2, len(args))]); err == nil && cmd.HasParent() {
+			words = strings.Fields(cmd.CommandPath())[1:] // two of a group, such as layer
+		}
+		check(append(words, m[1]))
 	}
 }
 

@@ -52,7 +52,7 @@ func (s *store) explain(op string, err error) error {
 		if ended != nil && !lost {
 			return ended
 		}
-		advice := "or read a public bucket anonymously"
+		advice := "or read a public bucket anonymously, with ?anonymous=true at the end of its address"
 		if s.opts.Gateway != "" {
 			advice = "with keys that were generated for a token: the token alone signs no requests"
 		}
