@@ -393,9 +393,10 @@ func longFlag(cmd *cobra.Command, word string) string {
 // before the name of a flag.
 func longDash(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
-		word := strings.TrimLeft(arg, "-\u2012\u2013\u2014\u2015\u2212")
+		const long = "\u2012\u2013\u2014\u2015\u2212"
+		word := strings.TrimLeft(arg, "-"+long)
 		name, _, _ := strings.Cut(word, "=")
-		if word != arg && cmd.Flags().Lookup(name) != nil {
+		if strings.ContainsAny(strings.TrimSuffix(arg, word), long) && cmd.Flags().Lookup(name) != nil {
 			return usagef("%s begins with a long dash: write two hyphens, --%s", arg, name)
 		}
 	}
