@@ -68,9 +68,9 @@ func columnOf(kind, store string) string {
 
 // shuffles reports whether a system is measured as it shuffles. The others read in order, which is
 // faster for them.
-func shuffles(system string) bool {
-	return strings.HasPrefix(system, "shardtool") || strings.HasSuffix(system, alsoShuffled)
-}
+func shuffles(system string) bool { return ours(system) || strings.HasSuffix(system, alsoShuffled) }
+
+func ours(system string) bool { return strings.HasPrefix(system, "shardtool") }
 
 // speedChart draws the rates from local disk in the steady state as an SVG, which GitHub shows in a
 // page, in light and in dark. Rates of different kinds of data do not compare, so each panel has
@@ -100,7 +100,7 @@ func speedChart(results []peerResult, day string) []byte {
 			if shuffles(r.system) {
 				order = "shuffled"
 			}
-			if strings.HasPrefix(r.system, "shardtool") {
+			if ours(r.system) {
 				class = "ours"
 			}
 			fmt.Fprintf(&body, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>", chartName-10, y+15,

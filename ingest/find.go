@@ -105,6 +105,8 @@ func (f *Found) lookAtDisk(ctx context.Context, src string) (*recognised, error)
 	switch {
 	case err == nil && info.IsDir():
 		return f.lookAtFolder(ctx, src, diskFolder(src), nil)
+	case err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice|fs.ModeSocket) != 0:
+		return nil, wrongf("source %s is a pipe or a device, which has no size: write '-', which is standard input, or save what it has to a file", src)
 	case err != nil && strings.ContainsAny(src, "*?[{"):
 		names, left, err := patterns.Expand(src)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -143,9 +145,6 @@ func (f *Found) lookAtDisk(ctx context.Context, src string) (*recognised, error)
 
 func localInput(name string) (source.Input, error) {
 	in, err := source.LocalInput(name)
-	if info, is := os.Stat(name); is == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice|fs.ModeSocket) != 0 {
-		return in, wrongf("source %s is a pipe or a device, which has no size: write '-', which is standard input, or save what it has to a file", name)
-	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = noSource(name)
 	}

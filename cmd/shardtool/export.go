@@ -165,9 +165,11 @@ func newFolder(out, command, instead string) error {
 // amongOthers says when a place has files that are no part of a data set or an export.
 func (f *exportFlags) amongOthers(cmd *cobra.Command, to objstore.Store) {
 	ctx := cmd.Context()
-	for info, err := range to.List(ctx, "") {
-		if err != nil || info.Name == format.ManifestName || strings.HasPrefix(info.Name, ".export-") {
-			return
+	for _, ours := range []string{format.ManifestName, ".export-"} {
+		for info, err := range to.List(ctx, ours) {
+			if err != nil || info.Name == format.ManifestName || strings.HasPrefix(info.Name, ".export-") {
+				return
+			}
 		}
 	}
 	if name := recognise.Others(ctx, to); name != "" {

@@ -366,10 +366,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			if cmd.Flags().ShorthandLookup("n") != nil && name >= "0" && name <= "9" {
 				hint = "write -n " + name
 			}
-			if hint == "" {
-				hint = longFlag(cmd, unknown.GetSpecifiedShortnames())
-			}
-			hint = cmp.Or(hint, "write -- before a name that begins with a dash")
+			hint = cmp.Or(hint, longFlag(cmd, unknown.GetSpecifiedShortnames()), "write -- before a name that begins with a dash")
 		}
 		return usagef("unknown flag: %s%s%s", dashes, name, hinted(cmd, cmp.Or(hint, flagsOf(cmd))))
 	}

@@ -315,3 +315,22 @@ def test_a_complete_data_set_is_said(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 def numbered(i: int) -> Dict[str, Any]:
     return {"__key__": f"{i:03}", "x": i}
+
+
+class Numbered:
+    """A data set as torch has them: it has __getitem__ and no __iter__."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, i: int) -> int:
+        if i >= len(self):
+            raise IndexError(i)
+        return i
+
+
+def test_inputs_by_number(tmp_path: Path) -> None:
+    inputs: Any = Numbered()
+    shardtool.optimize(numbered, inputs, tmp_path / "out", workers=0, progress=False)
+    with shardtool.open(tmp_path / "out") as data:
+        assert [s.key for s in data] == ["000", "001", "002"]

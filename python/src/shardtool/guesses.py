@@ -583,8 +583,8 @@ class Named(abc.ABCMeta):
         def __getattr__(cls, name: str) -> Any:
             written = "" if name.startswith("_") else getattr(cls.__init__, "written", "").replace("CLASS", cls.__name__)
             text = f"{cls.__name__} has no {name!r}" + (f": write {written}" if written else "")
-            if name != "load_state_dict" and by_words(name, _PLACES) and hasattr(cls, "load_state_dict"):
-                raise absence(f"{text}, and then {_PLACES['state']}")
+            if name != "load_state_dict" and (place := by_words(name, _PLACES)) and hasattr(cls, "load_state_dict"):
+                raise absence(f"{text}, and then {place}")
             raise absence(text + (f"; {PACKS}" if written and by_words(name, WORDS) == PACKS else ""))
 
 

@@ -85,7 +85,7 @@ def optimize(
         raise ConfigError(f"fn={fn!r}: give a function of one input")
     given = _checks.typed(optimize, {"workers": workers, "engine": engine, "parts": parts, "part": part, "task_options": task_options})
     workers, parts, part = given["workers"], given["parts"], given["part"]
-    if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable):
+    if isinstance(inputs, (str, bytes)) or not (hasattr(inputs, "__iter__") or hasattr(inputs, "__getitem__")):
         raise ConfigError(f"inputs={_checks.cut(repr(inputs))}: give several, such as a list of paths or range(20); fn gets one at a time")
     if workers is not None and workers < 0:
         raise ConfigError(f"workers={workers!r}: give a number of processes, or 0 for this one")
