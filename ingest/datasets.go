@@ -16,7 +16,7 @@ import (
 var datasetKind = kind{
 	of:      &recognise.Kind{One: "a data set", Many: "data sets"},
 	rows:    true,
-	options: []string{"include", "exclude", "columns", "rename", "where", "share", "share-salt", "share-by", "layer"},
+	options: []string{"include", "exclude", "columns", "rename", "where", "share", "share-salt", "share-by", "layer", "key-prefix"},
 	instead: map[string]string{
 		"pack-shuffle": "rely on the shuffle when reading",
 		"class-field":  "its fields come as they are, with the names of its classes",
@@ -72,7 +72,7 @@ func openDatasets(ctx context.Context, f *Found) (_ writer.Source, size int64, e
 	}
 	opt := reshard.Options{
 		Fields: f.Rows.Columns, Rename: f.Rows.Rename, Where: f.Rows.Where,
-		Include: f.Include, Exclude: f.Exclude, Share: f.Share, Classes: f.Classes,
+		Include: f.Include, Exclude: f.Exclude, Share: f.Share, Classes: f.Classes, KeyPrefix: f.KeyPrefix,
 	}
 	s.Splitter, err = reshard.New(ctx, s.sets, opt)
 	if err != nil {

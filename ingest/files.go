@@ -19,7 +19,7 @@ import (
 // filesKind is folders whose files are fields of samples.
 var filesKind = kind{
 	of:      &recognise.Kind{One: "a folder of files", Many: "folders of files"},
-	options: []string{"include", "exclude", "class-field", "pack-shuffle"},
+	options: []string{"include", "exclude", "class-field", "pack-shuffle", "key-prefix"},
 	instead: map[string]string{
 		"key":         "the names of files are the keys",
 		"columns":     "the extensions of files are the fields: choose files by their names, such as '*.jpg' to include",

@@ -67,8 +67,8 @@ type Options struct {
 	// LastDot divides the names of files at the last dot instead: cat.0.jpg is the field jpg of the
 	// sample cat-0. Keys have hyphens for dots.
 	LastDot bool
-	// KeyPrefix has the keys of each tar or zip archive begin with its name, because they begin again
-	// in each.
+	// KeyPrefix has the keys of each folder, tar or zip archive, or data set begin with its name,
+	// because they may be the same in several.
 	KeyPrefix bool
 	// LeaveUnsafe leaves out names of a store that cannot be read, such as a//b.jpg. Otherwise they
 	// are refused.
@@ -251,12 +251,13 @@ func (in *Input) Explain(err error) error {
 	f := in.found
 	stdin := slices.ContainsFunc(f.srcs, func(a objstore.Address) bool { return a.String() == "-" })
 	if stdin && f.kind == &tarKind && errors.Is(err, format.ErrCorrupt) {
+		err = fmt.Errorf("%w; of a list of names `tar -cf - -T LIST` makes a tar", err)
 		return hint.With(err, hint.Set("stdin-format", "jsonl", "reads lines of JSON from standard input, in place of a tar"))
 	}
-	archives := f.kind == &tarKind || (&recognised{kind: f.kind, files: f.files}).zipped()
-	if archives && len(f.files) > 1 && !f.KeyPrefix && errors.Is(err, format.ErrDuplicate) &&
+	named := slices.Contains(f.kind.options, "key-prefix") || (&recognised{kind: f.kind, files: f.files}).zipped()
+	if named && max(len(f.srcs), len(f.files)) > 1 && !f.KeyPrefix && errors.Is(err, format.ErrDuplicate) &&
 		!errors.Is(err, tar.ErrTwice) {
-		return hint.With(err, hint.Set("key-prefix", "archive", "begins keys with the names of their archives"))
+		return hint.With(err, hint.Set("key-prefix", "source", "begins keys with the names of their "+f.kind.of.Many))
 	}
 	return err
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/format/names"
+	"github.com/shardtool/shardtool/internal/input/stems"
 	"github.com/shardtool/shardtool/reader"
 	"github.com/shardtool/shardtool/reader/order"
 	"github.com/shardtool/shardtool/writer"
@@ -53,6 +54,10 @@ type Options struct {
 	Where []string
 	// Share selects the samples whose keys fall into it.
 	Share Share
+	// KeyPrefix has the keys of each data set begin with its name, a/000000 for the sample 000000 of
+	// the data set a, because they may be the same in several. As many folders precede the name as it
+	// takes to tell them apart. The other options see the keys without it.
+	KeyPrefix bool `json:",omitempty"`
 	// Classes are the names of the classes of the data set that the samples are appended to.
 	Classes []string
 }
@@ -87,9 +92,10 @@ type joined struct {
 // set is one of the data sets.
 type set struct {
 	*reader.Dataset
-	path  string // for messages
-	first uint64 // number of its first sample over all sets
-	bare  bool   // no sample has attributes
+	path   string // for messages
+	before string // the beginning of the keys
+	first  uint64 // number of its first sample over all sets
+	bare   bool   // no sample has attributes
 	// shard is the shard of the last sample, index its index.
 	shard      int
 	shardFirst uint64
@@ -137,6 +143,11 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (writer.Split
 	}
 	s.end = s.total
 	var err error
+	if opt.KeyPrefix {
+		if err := s.setPrefixes(); err != nil {
+			return nil, err
+		}
+	}
 	if s.filter, err = newFilter(s.sets, opt); err != nil {
 		return nil, err
 	}
@@ -153,6 +164,19 @@ func New(ctx context.Context, sets []*reader.Dataset, opt Options) (writer.Split
 	maps.Copy(s.meta, types)
 	s.sum = fingerprint(s.sets, opt)
 	return s, ctx.Err()
+}
+
+// setPrefixes has the keys of each data set begin with its name.
+func (s *joined) setPrefixes() error {
+	var paths []string
+	for _, of := range s.sets {
+		paths = append(paths, fmt.Sprint(of.Store()))
+	}
+	list, err := stems.Of(paths)
+	for i := range list {
+		s.sets[i].before = list[i] + "/"
+	}
+	return err
 }
 
 // Next implements writer.Source.
@@ -329,7 +353,7 @@ func (s *joined) sample(of *set, key string, number uint64) (writer.Sample, bool
 		return writer.Sample{}, false, &writer.SampleError{Origin: of.path, Source: of.path, Row: int64(number) + 1,
 			Key: key, Err: fmt.Errorf("it has none of the fields %s", s.shape)}
 	}
-	return writer.Sample{Key: key, Fields: s.fields, Attrs: s.attrs, Origin: of.path, Source: of.path,
+	return writer.Sample{Key: of.before + key, Fields: s.fields, Attrs: s.attrs, Origin: of.path, Source: of.path,
 		Row: int64(number) + 1}, true, nil
 }
 

@@ -22,6 +22,7 @@ const (
 
 const (
 	generations = "each change makes a generation, which has an address, DATASET@GENERATION: `shardtool inspect DATASET` says which is the newest"
+	joining     = "`shardtool pack A B OUT` joins data sets, with `--key-prefix source` those with equal keys; a mix, mix.yaml, reads several by weights"
 	pruning     = "`shardtool prune DATASET` deletes the files that no kept generation needs; `--dry-run` lists them first"
 	checking    = "`shardtool verify DATASET --deep` checks every byte"
 	describing  = "`shardtool inspect DATASET` describes a data set"
@@ -33,8 +34,9 @@ const (
 
 // meant says what does the work of commands that other programs have.
 var meant = map[string]string{
-	"merge":      "`shardtool pack A B OUT` joins data sets",
-	"concat":     "`shardtool pack A B OUT` joins data sets",
+	"merge":      joining,
+	"concat":     joining,
+	"join":       joining,
 	"split":      "`shardtool pack DATASET TRAIN --share 0%..90%` packs 90 % of the samples, `shardtool pack DATASET VAL --share 90%..100%` the others",
 	"check":      "`shardtool verify DATASET --deep` checks every byte, `shardtool doctor DATASET` finds what training would stumble over",
 	"count":      "`shardtool inspect DATASET` counts samples",
@@ -366,7 +368,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			if cmd.Flags().ShorthandLookup("n") != nil && name >= "0" && name <= "9" {
 				hint = "write -n " + name
 			}
-			hint = cmp.Or(hint, longFlag(cmd, unknown.GetSpecifiedShortnames()), "write -- before a name that begins with a dash")
+			hint = cmp.Or(hint, longFlag(cmd, unknown.GetSpecifiedShortnames()), initial(cmd, name), "flags are words, such as --help; -- goes before a name that begins with a dash")
 		}
 		return usagef("unknown flag: %s%s%s", dashes, name, hinted(cmd, cmp.Or(hint, flagsOf(cmd))))
 	}
@@ -384,6 +386,21 @@ func longFlag(cmd *cobra.Command, word string) string {
 		return fmt.Sprintf("did you mean --%s?", name)
 	}
 	return ""
+}
+
+// initial answers a letter after a dash: the flags that begin with it. It is empty if these are none or many.
+func initial(cmd *cobra.Command, letter string) string {
+	const most = 5
+	var all []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if strings.HasPrefix(f.Name, strings.ToLower(letter)) && inHelp(cmd, f) && !slices.Contains(destructive, f.Name) {
+			all = append(all, "--"+f.Name)
+		}
+	})
+	if len(all) == 0 || len(all) > most {
+		return ""
+	}
+	return "did you mean " + strings.Join(all, " or ") + "?"
 }
 
 // longDash refuses an argument that begins with the long dash that text programs make of hyphens,

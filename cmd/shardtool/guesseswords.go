@@ -32,6 +32,9 @@ const (
 	quietly      = "--quiet prints warnings and errors alone, where a command has it"
 	separating   = "--separator ID puts this token behind each document, with --pack-tokens"
 	firstLines   = "`| head` shows the first lines"
+	listed       = "`tar -cf - -T LIST | shardtool pack - OUT` packs the files that a list names, which must have those of a sample together"
+	contentOf      = "cat writes a tar, `shardtool cat DATASET | tar -xO` its fields; --json prints a line for each sample, with its key and place; `shardtool export --as hf` writes Parquet"
+	byNumber     = "`shardtool get DATASET KEY` prints one sample, `shardtool get DATASET --number 10` by its place; --limit 10 stops after ten"
 	including    = "--include '*.jpg' and --exclude choose files by their names, --where 'score>3' rows by their columns"
 )
 
@@ -40,6 +43,8 @@ const (
 var flagWords = map[string]string{
 	"pack input": sourcesFirst, "pack src": sourcesFirst, "pack source": sourcesFirst, "pack in": sourcesFirst, "pack data": sourcesFirst,
 	"pack path": sourcesFirst, "pack dir": sourcesFirst, "pack root": sourcesFirst,
+	"pack files from": listed, "pack from": listed, "pack from file": listed, "pack list": listed, "pack file list": listed, "pack t": listed, "pack T": listed,
+	"cat format": contentOf, "cat as": contentOf, "cat range": byNumber, "cat number": byNumber, "cat index": byNumber, "cat key": byNumber,
 	"pack zstd": compressed, "pack gzip": compressed, "pack encoding": compressed, "pack compressor": compressed,
 	"pack shards": shardSizes, "pack chunks": shardSizes, "pack files": including,
 	"pack ext": including, "pack extension": including, "pack extensions": including, "pack glob": including, "pack pattern": including,
@@ -163,6 +168,10 @@ func arguments(cmd *cobra.Command, args []string) string {
 			return fmt.Sprintf("write `shardtool stage %s --cache %s`", args[0], rest)
 		}
 		if _, err := os.Stat(rest); cmd.Name() == "cat" && err != nil && !strings.Contains(rest, "://") {
+			number, _, _ := strings.Cut(rest, ":")
+			if _, err := strconv.ParseUint(number, 10, 64); err == nil {
+				return fmt.Sprintf("`shardtool get %s --number %s` prints one sample by its place", args[0], number)
+			}
 			return fmt.Sprintf("`shardtool get %s %s` prints one sample", args[0], rest)
 		}
 		if strings.Contains(cmd.Use, "MIX") {

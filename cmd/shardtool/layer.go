@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -131,6 +132,9 @@ func (f *layerFlags) check(srcs []string) (err error) {
 func runLayerAdd(cmd *cobra.Command, args []string, f *layerFlags) error {
 	dataset, srcs := args[0], args[2:]
 	p := &f.pack
+	if _, err := os.Stat(args[1]); err == nil && len(srcs)+len(f.copied) == 0 {
+		return usagef("give the layer a name before its source: `shardtool layer add %s NAME %s`", dataset, args[1])
+	}
 	allow, err := choose("missing", f.missing, "fail", "allow")
 	if err != nil {
 		return err

@@ -70,7 +70,7 @@ func (f *packFlags) addSources(cmd *cobra.Command) {
 	fl.StringVar(&f.rule, "sample-rule", "",
 		"first-dot: files that share the name up to the first dot are one sample, also where they look like samples of their own; last-dot: up to the last dot, and keys have hyphens for dots")
 	fl.StringVar(&f.prefix, "key-prefix", "",
-		"archive: begin keys with the name of their tar or zip archive, such as a/000000 in a.tar, as they begin again in each")
+		"source: begin keys with the name of their folder, archive or data set, such as a/000000 in a.tar, as they may be the same in several")
 	titled(cmd, "Sources")
 	f.rows.add(cmd, &f.in.Rows)
 	f.tokens.add(cmd, &f.in.Tokens)
@@ -91,8 +91,9 @@ func (f *packFlags) sourceOptions(cmd *cobra.Command) error {
 	if err == nil && f.rule != "" && !f.in.FirstDot && !f.in.LastDot {
 		err = usagef("--sample-rule %q: use first-dot or last-dot", f.rule)
 	}
-	if f.in.KeyPrefix = f.prefix == "archive"; err == nil && f.prefix != "" && !f.in.KeyPrefix {
-		err = usagef("--key-prefix %q: use archive", f.prefix)
+	f.in.KeyPrefix = f.prefix == "source" || f.prefix == "archive" // as it was called when archives alone had it
+	if err == nil && f.prefix != "" && !f.in.KeyPrefix {
+		err = usagef("--key-prefix %q: use source", f.prefix)
 	}
 	return err
 }

@@ -18,7 +18,7 @@ type outputFlags struct{ json, quiet bool }
 // add adds the flags. usage describes --json.
 func (f *outputFlags) add(cmd *cobra.Command, usage string) {
 	cmd.Flags().BoolVar(&f.json, "json", false, usage)
-	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "no progress")
 }
 
 // addWriting is add for a command whose result is a summary of what it has written.

@@ -49,7 +49,7 @@ one; with other bytes it is an error. Nothing is written outside DIR, whatever t
 	fl.StringArrayVar(&f.include, "include", nil,
 		"write the files that match this `GLOB` of KEY.FIELD, such as 'dogs/**/*.jpg'; repeatable")
 	fl.StringSliceVar(&f.fields, "fields", nil, "write these fields alone")
-	fl.BoolVar(&f.quiet, "quiet", false, "print warnings and errors alone")
+	fl.BoolVarP(&f.quiet, "quiet", "q", false, "print warnings and errors alone")
 	return cmd
 }
 

@@ -11,8 +11,8 @@ import (
 	"sync"
 
 	"github.com/shardtool/shardtool/internal/input/hubcache"
+	"github.com/shardtool/shardtool/internal/input/stems"
 	"github.com/shardtool/shardtool/objstore"
-	"github.com/shardtool/shardtool/writer/source/internal/stems"
 )
 
 // root is a source folder or a store. os.Root opens names below the folder: a link or a ".." that

@@ -1,6 +1,6 @@
 package inputs
 
-import "github.com/shardtool/shardtool/writer/source/internal/stems"
+import "github.com/shardtool/shardtool/internal/input/stems"
 
 // SetStems sets the Stem of each file, as stems.Of says.
 func SetStems(files []File, suffixes ...string) error {
