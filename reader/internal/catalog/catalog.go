@@ -219,6 +219,9 @@ func (c *Catalog) noDataset(ctx context.Context, cause error) error {
 	}
 	if why == fs.ErrNotExist.Error() || why == syscall.ENOENT.Error() {
 		why = "there is no " + format.ManifestName
+		if n == 0 {
+			hint += "; a pack that is running publishes its data set at the end"
+		}
 	}
 	return fmt.Errorf("no data set in %s: %s: %s%w", c.Source.Store, why, hint, plain.Silent(cause))
 }
