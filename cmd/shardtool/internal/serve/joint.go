@@ -578,6 +578,9 @@ func (g *peers) release(p *peer, of *feed, at spot) {
 }
 
 func (f *feed) release(at spot) {
+	if f.over {
+		return
+	}
 	f.tell(newFrame(kindRelease, 0, 0).set32(16, at.segment).set64(24, at.offset), nil)
 }
 

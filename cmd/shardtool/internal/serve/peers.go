@@ -244,9 +244,13 @@ func unsent(sock net.Conn) (n int) {
 	return n
 }
 
-// close ends all connections and servers.
+// close ends all servers and connections. The servers end first: a peer may still read the batches
+// that were sent to it, and no region of them may become free for another one.
 func (g *peers) close() {
 	g.mu.Lock()
+	for _, of := range g.open {
+		g.end(of)
+	}
 	for len(g.conns) > 0 {
 		g.drop(g.conns[0])
 	}

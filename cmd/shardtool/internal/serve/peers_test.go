@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -626,6 +627,22 @@ func TestPeerThatLeft(t *testing.T) {
 	g.hear(of, batch, nil)
 	g.drop(other)
 	freed(1)
+}
+
+// TestPeersEndWithBatches: a peer reads what was sent to it when all is over, and nothing else comes to
+// these places.
+func TestPeersEndWithBatches(t *testing.T) {
+	g, of, conns := bench(t, 2)
+	g.open["{}"] = of
+	begun(t, g, conns, `{}`)
+	g.hear(of, newFrame(kindBatch, 0, 0).set32(16, 1).set64(32, 4096), nil)
+	does(t, g, conns[0], newFrame(kindRelease, 0, 0).set32(16, 1), "")
+	of.kinds()
+	g.stop(true)
+	g.close()
+	if got := of.kinds(); !slices.Equal(got, []kind{kindStop}) {
+		t.Errorf("the server is told %v, want STOP alone", got)
+	}
 }
 
 // TestPeersAsk asks the server once for the batch that the slowest peer waits for.
