@@ -13,6 +13,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/fieldname"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/writer"
 )
@@ -125,13 +126,9 @@ func mergeMeta(sets []*set, classes []string) (format.Metadata, error) {
 	delete(out, "classes")
 	from := "the data set that is there"
 	for _, of := range sets {
-		var more []string
-		text := of.Info().Meta["classes"]
-		if text == "" {
-			continue
-		}
-		if err := json.Unmarshal([]byte(text), &more); err != nil {
-			return nil, fmt.Errorf("%s: %w: metadata classes: %w", of.path, format.ErrCorrupt, err)
+		more, err := metadata.Classes(of.Info().Meta)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", of.path, err)
 		}
 		n := min(len(classes), len(more))
 		for i := range n {

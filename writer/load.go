@@ -3,7 +3,6 @@ package writer
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -195,11 +194,9 @@ func Classes(ctx context.Context, store objstore.Store) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var classes []string
-	if text := t.Meta["classes"]; text != "" {
-		if err := json.Unmarshal([]byte(text), &classes); err != nil {
-			return nil, fmt.Errorf("%w: metadata classes of %s: %w", format.ErrCorrupt, name, err)
-		}
+	classes, err := metadata.Classes(t.Meta)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return classes, nil
 }

@@ -33,7 +33,7 @@ const (
 	separating   = "--separator ID puts this token behind each document, with --pack-tokens"
 	firstLines   = "`| head` shows the first lines"
 	listed       = "`tar -cf - -T LIST | shardtool pack - OUT` packs the files that a list names, which must have those of a sample together"
-	contentOf      = "cat writes a tar, `shardtool cat DATASET | tar -xO` its fields; --json prints a line for each sample, with its key and place; `shardtool export --as hf` writes Parquet"
+	contentOf    = "cat writes a tar, `shardtool cat DATASET | tar -xO` its fields; --json prints a line for each sample, with its key and place; `shardtool export --as hf` writes Parquet"
 	byNumber     = "`shardtool get DATASET KEY` prints one sample, `shardtool get DATASET --number 10` by its place; --limit 10 stops after ten"
 	including    = "--include '*.jpg' and --exclude choose files by their names, --where 'score>3' rows by their columns"
 )

@@ -20,7 +20,7 @@ const (
 
 // rareFlags are left out of the help of a command with more than mostFlags; --help-all has them.
 var rareFlags = []string{
-	"layout", "sample-rule", "key-prefix", "tokens-field", "delimiter", "header", "no-header", "columns-are", "quote",
+	"layout", "sample-rule", "key-prefix", "classes-from", "tokens-field", "delimiter", "header", "no-header", "columns-are", "quote",
 	"allow-nan", "widen", "nulls", "rename", "file-root", "stdin-format", "share-salt", "share-by", "temp-dir",
 	"raw-dtype", "token-dtype", "pack-remainder", "pad-id",
 	"lanes", "run-blocks", "delay", "head", "affinity", "whole-shards", "unit-window", "plans", "long", "autotune",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,8 +15,10 @@ import (
 
 	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/ingest"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/input/recognise"
 	"github.com/shardtool/shardtool/internal/input/tally"
+	"github.com/shardtool/shardtool/open"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -82,7 +85,9 @@ missing lists those that are missing. With --on-error skip, --max-skipped limits
 	f.addSources(cmd)
 	f.share.add(cmd)
 	fl.StringVar(&f.in.ClassField, "class-field", "",
-		"add a field of this name with the class of the sample: the number of its first folder")
+		"add a field of this name with the class of the sample: the number of its first folder, from 0 in the order of names")
+	fl.StringVar(&f.classesFrom, "classes-from", "",
+		"number the classes as this data set does, such as val/ as train/; others get the numbers behind them")
 	fl.Uint64Var(&f.shuffle, "pack-shuffle", 0, "pack samples in a random order, drawn with this seed")
 	titled(cmd, "Sources")
 	fl.StringVar(&f.onError, "on-error", "fail", "a sample that cannot be read: fail, or skip it and count it")
@@ -100,6 +105,20 @@ missing lists those that are missing. With --on-error skip, --max-skipped limits
 	titled(cmd, "Publishing")
 	f.outputFlags.addWriting(cmd)
 	return cmd
+}
+
+// classesOf returns the names of the classes of a data set.
+func classesOf(ctx context.Context, addr string) ([]string, error) {
+	d, err := open.Dataset(ctx, addr, open.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	classes, err := metadata.Classes(d.Info().Meta)
+	if err == nil && len(classes) == 0 {
+		err = usagef("--classes-from: %v has no classes: it was packed without --class-field", d.Store())
+	}
+	return classes, err
 }
 
 func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
@@ -129,10 +148,14 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		fmt.Fprintf(stderr, "shardtool: %s will be a folder: a data set has several files; `shardtool cat DATASET > OUT.tar` makes one tar of it\n", shown(target))
 	}
 	limitMemory(f.opt.Memory, encoderMemory(&f.opt))
-	if f.append && (f.in.ClassField != "" || found.Datasets()) {
-		if found.Classes, err = writer.Classes(ctx, store); err != nil {
-			return err
-		}
+	switch {
+	case f.classesFrom != "":
+		found.Classes, err = classesOf(ctx, f.classesFrom)
+	case f.append && (f.in.ClassField != "" || found.Datasets()):
+		found.Classes, err = writer.Classes(ctx, store)
+	}
+	if err != nil {
+		return err
 	}
 	if f.parts.parts == 0 { // other machines may be uploading parts, and their locks are not visible here
 		sweep(ctx, store)
@@ -143,6 +166,16 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 		return f.packError(ctx, store, err)
 	}
 	defer in.Close()
+	if f.classesFrom != "" {
+		classes, err := metadata.Classes(in.Source.Meta())
+		if err != nil {
+			return err
+		}
+		if more := classes[min(len(found.Classes), len(classes)):]; len(more) > 0 {
+			fmt.Fprintf(stderr, "shardtool: %s of classes that %s has not, such as %q, get the numbers from %d on\n", plural(len(more), "folder"),
+				shown(f.classesFrom), more[0], len(found.Classes))
+		}
+	}
 	size := in.Size
 	if f.parts.parts > 0 {
 		size /= int64(f.parts.parts) // approximately

@@ -36,7 +36,7 @@ type packFlags struct {
 	parts      partFlags
 	outputFlags
 
-	rule, prefix string
+	rule, prefix, classesFrom string
 }
 
 // addBlockSize adds --block-size, whose default is a rule.
@@ -117,6 +117,9 @@ func (f *packFlags) check(cmd *cobra.Command) error {
 	}
 	if c := f.in.ClassField; c != "" && (strings.ContainsAny(c, "/\x00") || strings.HasPrefix(c, ".")) {
 		return usagef("--class-field %q: give the name of a field, such as cls", c)
+	}
+	if f.classesFrom != "" && (f.in.ClassField == "" || f.append) {
+		return usagef("--classes-from is for --class-field; --append numbers classes as the data set does that it adds to")
 	}
 	return nil
 }

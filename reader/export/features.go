@@ -12,6 +12,7 @@ import (
 
 	"github.com/shardtool/shardtool/format"
 	"github.com/shardtool/shardtool/internal/format/fieldname"
+	"github.com/shardtool/shardtool/internal/format/metadata"
 	"github.com/shardtool/shardtool/internal/format/npy"
 	"github.com/shardtool/shardtool/internal/input/kinds"
 	"github.com/shardtool/shardtool/reader"
@@ -43,11 +44,9 @@ func columnsOf(ctx context.Context, d *reader.Dataset) ([]column, error) {
 	if err != nil {
 		return nil, err
 	}
-	var labels []string
-	if text := d.Info().Meta["classes"]; text != "" {
-		if err := json.Unmarshal([]byte(text), &labels); err != nil {
-			return nil, fmt.Errorf("%w: metadata classes: %w", format.ErrCorrupt, err)
-		}
+	labels, err := metadata.Classes(d.Info().Meta)
+	if err != nil {
+		return nil, err
 	}
 	stems, samples := map[string][]column{}, map[string]uint64{}
 	lists, err := listsOf(d, features)
