@@ -25,7 +25,7 @@ from shardtool import Loader
 from shardtool.torch import Prefetcher
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-OPTIONS: Dict[str, Any] = {"batch_size": 100, "shuffle": True, "seed": 3, "tail": "drop", "fields": ["txt"], "map": numbers}
+OPTIONS: Dict[str, Any] = {"batch_size": 100, "shuffle": True, "seed": 3, "tail": "drop", "fields": ["txt"], "map_batch": numbers}
 
 
 class Stop(Exception):
@@ -227,7 +227,7 @@ def test_lightning_batches(small: pathlib.Path, tmp_path: pathlib.Path, monkeypa
             seen.append((type(batch), batch.epoch, batch.position, batch.numbers, batch["__key__"], batch.state_dict()))
             return self.model(batch["cls"])["loss"]
 
-    options = {**OPTIONS, "fields": {"txt": "txt", "cls": "int"}, "map": None}
+    options = {**OPTIONS, "fields": {"txt": "txt", "cls": "int"}, "map_batch": None}
     with Loader(small, **in_groups(**options)) as loader:
         job.trainer(max_epochs=1).fit(Module(), loader)
     with Loader(small, **in_groups(**options)) as loader:

@@ -27,7 +27,9 @@ def main(url: str, index: str, count: str, load: str, save: str, steps: str) -> 
     import shardtool.grain
 
     as_process(int(index), int(count))
-    ds = shardtool.grain.IterDataset(url, fields=["cls"], map=keyed, shuffle=True, seed=5, epochs=1, order=shardtool.Order(global_batch=40))
+    ds = shardtool.grain.IterDataset(
+        url, fields=["cls"], map_batch=keyed, shuffle=True, seed=5, epochs=1, order=shardtool.Order(global_batch=40)
+    )
     it = iter(ds.map(lambda element: element["key"]))
     if load:
         shardtool.grain.restore(load, it)

@@ -26,7 +26,7 @@ def main(url: str, batch: int = 256, fields: Optional[List[str]] = None, rounds:
     given: Any = {"shuffle": True, "seed": 7, "epochs": 1, "fields": fields}
     pairs = []
     for _ in range(rounds):
-        with shardtool.Loader(url, batch, tuning=shardtool.Tuning(out="numpy"), map=dict, **given) as loader:
+        with shardtool.Loader(url, batch, tuning=shardtool.Tuning(out="numpy"), map_batch=dict, **given) as loader:
             ours = rate(loader)
         grain = rate(shardtool.grain.IterDataset(url, batch, **given))
         pairs.append((grain, ours))

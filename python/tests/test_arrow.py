@@ -58,7 +58,7 @@ def test_loader_out(typed: Path) -> None:
                 saved = loader.state_dict()
     assert sorted(seen) == list(range(N)) and seen != sorted(seen)
     mapped: Any = shardtool.Loader(
-        typed, 100, shuffle=True, seed=1, epochs=1, tuning=shardtool.Tuning(out="arrow"), fields=["n"], map=lambda b: b.num_rows
+        typed, 100, shuffle=True, seed=1, epochs=1, tuning=shardtool.Tuning(out="arrow"), fields=["n"], map_batch=lambda b: b.num_rows
     )
     with mapped:
         mapped.load_state_dict(saved)

@@ -48,7 +48,7 @@ def all_batches(small: Path) -> Any:
 
 
 def failed(small: Path) -> Any:
-    loader = Loader(small, 10, map=lambda batch: 1 // 0)
+    loader = Loader(small, 10, map_batch=lambda batch: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         next(iter(loader))
     return loader

@@ -141,7 +141,7 @@ def test_functions_and_map(small: Path) -> None:
         small,
         10,
         fields={"bin": len, "txt": "auto", "cls": "auto", "json": "auto"},
-        map=lambda b: (b["bin"], b["txt"][0], b["json"][1]),
+        map_batch=lambda b: (b["bin"], b["txt"][0], b["json"][1]),
         tuning=shardtool.Tuning(out="numpy"),
     ) as loader:
         got = next(iter(loader))
@@ -158,7 +158,7 @@ def test_map_that_fails(small: Path) -> None:
             raise RuntimeError("once")
         return batch.numbers[0]
 
-    with Loader(small, 100, fields=[], map=fails) as loader:
+    with Loader(small, 100, fields=[], map_batch=fails) as loader:
         it = iter(loader)
         assert [next(it), next(it)] == [0, 100]
         with pytest.raises(RuntimeError, match="once"):

@@ -64,7 +64,7 @@ def key_of(element: Dict[str, Any]) -> str:
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 8])
 def test_order(small: Path, workers: int) -> None:
     """It is the one of a Loader over all epochs, with any number of workers."""
-    ds: Any = sg.IterDataset(small, 50, map=keyed, **{**OPTIONS, "epochs": 2})
+    ds: Any = sg.IterDataset(small, 50, map_batch=keyed, **{**OPTIONS, "epochs": 2})
     ds = ds.map(lambda element: {**element, "more": 1})
     if workers:
         ds = ds.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
@@ -106,7 +106,7 @@ def test_samples(small: Path) -> None:
 def test_state(small: Path) -> None:
     """It is exact after each element, through Grain's stages, and the one of a Loader."""
     want = order_of(small, 64)
-    ds = sg.IterDataset(small, 64, map=keyed, **OPTIONS).map(lambda e: e).filter(lambda e: True)
+    ds = sg.IterDataset(small, 64, map_batch=keyed, **OPTIONS).map(lambda e: e).filter(lambda e: True)
     it = iter(ds)
     states = [it.get_state()]
     for _ in want:
@@ -123,7 +123,7 @@ def test_state(small: Path) -> None:
         next(inner)
         next(inner)
         assert sg.IterDataset(small, 64, **OPTIONS).__iter__().get_state()["checkpoint"] is None
-        other = iter(sg.IterDataset(small, 64, map=keyed, **OPTIONS))
+        other = iter(sg.IterDataset(small, 64, map_batch=keyed, **OPTIONS))
         other.set_state(loader.state_dict())
         assert keys(other) == want[2:]
         other.close()
@@ -138,11 +138,11 @@ def test_mixes(small: Path) -> None:
     whole = {"shuffle": True, "seed": 5, "fields": ["cls"]}
     with Loader(mix, 20, **whole) as loader:
         want = [[str(k) for k in b.sample_keys] for b, _ in zip(loader, range(30))]
-    it = iter(sg.IterDataset(mix, 20, map=keyed, **whole))
+    it = iter(sg.IterDataset(mix, 20, map_batch=keyed, **whole))
     assert keys(it, 11) == want[:11]
     state = it.get_state()
     it.close()
-    parts = [iter(sg.IterDataset(mix, 5, map=keyed, rank=r, world_size=4, **whole)) for r in range(4)]
+    parts = [iter(sg.IterDataset(mix, 5, map_batch=keyed, rank=r, world_size=4, **whole)) for r in range(4)]
     for part in parts:
         part.set_state(state)
     got = [keys(part, 19) for part in parts]
@@ -168,7 +168,7 @@ def test_units(tmp_path: Path) -> None:
 def test_workers_resume(small: Path, samples: bool) -> None:
     """With workers, Grain's state is exact after any element."""
     given: Dict[str, Any] = {**OPTIONS, "fields": ["bin", "txt"]} if samples else OPTIONS
-    ds: Any = sg.IterDataset(small, **given).map(key_of).batch(25) if samples else sg.IterDataset(small, 25, map=keyed, **given)
+    ds: Any = sg.IterDataset(small, **given).map(key_of).batch(25) if samples else sg.IterDataset(small, 25, map_batch=keyed, **given)
     ds = ds.map(lambda e: [str(k) for k in (e if samples else e["key"])]).mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
     it = iter(ds)
     want = [next(it) for _ in range(3)]
@@ -208,7 +208,7 @@ def test_processes_with_workers(small: Path, tmp_path: Path, monkeypatch: pytest
     """The same with mp_prefetch, after any element."""
 
     def begin(index: int, count: int) -> Any:
-        ds = sg.IterDataset(small, map=keyed, order=Order(global_batch=20), rank=index, world_size=count, **OPTIONS)
+        ds = sg.IterDataset(small, map_batch=keyed, order=Order(global_batch=20), rank=index, world_size=count, **OPTIONS)
         return iter(ds.map(lambda e: {"key": e["key"]}).mp_prefetch(grain.MultiprocessingOptions(num_workers=2)))
 
     def save(it: Any, index: int, count: int, name: str) -> Path:
@@ -241,7 +241,7 @@ def test_other_sizes_with_workers(small: Path, tmp_path: Path) -> None:
     """With workers, batches of another size need restore; their number of workers stays."""
 
     def begin(size: int, workers: int = 3) -> Any:
-        ds: Any = sg.IterDataset(small, size, map=keyed, **OPTIONS)
+        ds: Any = sg.IterDataset(small, size, map_batch=keyed, **OPTIONS)
         return iter(ds.map(lambda e: e["key"]).mp_prefetch(grain.MultiprocessingOptions(num_workers=workers)))
 
     it = begin(20)
@@ -276,7 +276,7 @@ def test_states_of_the_version_before(small: Path, tmp_path: Path) -> None:
     worker.set_slice(slice(1, None, 3))
     with pytest.raises(CheckpointError, match="earlier version"):
         iter(worker).set_state(old)
-    ds: Any = sg.IterDataset(small, 25, map=lambda batch: {"numbers": batch.numbers}, **OPTIONS)
+    ds: Any = sg.IterDataset(small, 25, map_batch=lambda batch: {"numbers": batch.numbers}, **OPTIONS)
     it = iter(ds.map(lambda e: e["numbers"]).mp_prefetch(grain.MultiprocessingOptions(num_workers=3)))
     for _ in range(3):
         next(it)
@@ -304,7 +304,7 @@ def places(state: Any) -> Iterable[Dict[str, Any]]:
 def test_one_reader(small: Path) -> None:
     """All workers have one child process, of the process that iterates, and it ends with them. Two
     iterators at a time have the same batches."""
-    ds: Any = sg.IterDataset(small, 20, map=keyed, **OPTIONS)
+    ds: Any = sg.IterDataset(small, 20, map_batch=keyed, **OPTIONS)
     ds = ds.map(lambda e: e["key"]).mp_prefetch(grain.MultiprocessingOptions(num_workers=4))
     want = order_of(small, 20)
     its = [iter(ds)]
@@ -321,7 +321,7 @@ def test_one_reader(small: Path) -> None:
 
 def test_workers_of_one_epoch(small: Path, damaged: Path) -> None:
     """Errors reach the loop, and end the workers."""
-    ds: Any = sg.IterDataset(damaged, 20, map=keyed, **OPTIONS)
+    ds: Any = sg.IterDataset(damaged, 20, map_batch=keyed, **OPTIONS)
     it = iter(ds.map(lambda e: e["key"]).mp_prefetch(grain.MultiprocessingOptions(num_workers=2)))
     with pytest.raises(shardtool.CorruptError, match="block"):
         list(it)
@@ -349,14 +349,14 @@ def test_bad_checkpoints(small: Path, tmp_path: Path) -> None:
 def test_ranks(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are JAX's processes where nothing else says them, also in a copy for a worker."""
     as_process(1, 2)
-    ds = sg.IterDataset(small, 10, map=keyed, **OPTIONS)
+    ds = sg.IterDataset(small, 10, map_batch=keyed, **OPTIONS)
     copied = pickle.loads(pickle.dumps(ds))
     it = iter(ds)
     assert keys(it, 3) == [batch[10:] for batch in order_of(small, 20)[:3]]
     it.close()
     as_process(0, 1)
     assert copied._ranks() == (1, 2)
-    alone = pickle.loads(pickle.dumps(sg.IterDataset(small, 10, map=keyed, **OPTIONS)))
+    alone = pickle.loads(pickle.dumps(sg.IterDataset(small, 10, map_batch=keyed, **OPTIONS)))
 
     def taken() -> int:
         raise AssertionError("a worker asked JAX, which would take an accelerator")
@@ -378,7 +378,7 @@ def test_errors_of_functions(small: Path) -> None:
         return keyed(batch)
 
     want = order_of(small, 50)
-    it = iter(sg.IterDataset(small, 50, map=work, **OPTIONS))
+    it = iter(sg.IterDataset(small, 50, map_batch=work, **OPTIONS))
     got = [next(it)["key"]]
     state = it.get_state()
     failing[0] = True
@@ -446,7 +446,7 @@ def test_errors(small: Path, damaged: Path) -> None:
     with pytest.raises(ConfigError, match="units are"):
         sg.IterDataset(small, units=shardtool.Pack(96, ["input_ids"]))
     with pytest.raises(ConfigError, match=r"ds\.map"):
-        sg.IterDataset(small, map=keyed)
+        sg.IterDataset(small, map_batch=keyed)
     with pytest.raises(TypeError, match="it is a member of a group"):
         sg.IterDataset(small, 10, out="numpy")  # type: ignore[call-arg]
     it = iter(sg.IterDataset(damaged, 10, **OPTIONS))

@@ -235,7 +235,7 @@ def test_a_loader_in_a_dataloader(data: Path) -> None:
     (lambda d: Loader(d, 4, fields={"cls": int}), "field 'cls': the class int: write the word 'int'"),
     (lambda d: Loader(d, 4, fields={"jpg": shardtool.Image}), r"the class Image: write shardtool\.Image\(224\)"),
     (lambda d: Loader(d, 4, fields={"x": np.ndarray}), "the class ndarray: write the word 'npy'"),
-    (lambda d: Loader(d, 4, fields={"image": ("jpg", "bytes")}), "fields keep their names, and map_batch=FUNCTION may return others"),
+    (lambda d: Loader(d, 4, fields={"image": ("jpg", "bytes")}), "map_batch=FUNCTION, which gets values, may return others"),
     (lambda d: shardtool.optimize(len, "photos", d / "o"), r"inputs='photos': give several, such as a list of paths or range\(20\)"),
     (lambda d: shardtool.optimize(len, 20, d / "o"), r"inputs=20: give several"),  # type: ignore[arg-type]
     (lambda d: Loader(d, 4, fields={"txt": "uint8[32,32]"}), r"write 'npy' for a \.npy, \('uint8', shape\) for bytes"),
@@ -570,8 +570,8 @@ def test_new_names(data: Path, tmp_path: Path) -> None:
     lanes = shardtool.Lanes(number=3, delay=2, run_blocks=1, head=1, affinity="run")
     orders = [shardtool.Order(lanes=lanes), shardtool.Order(lanes=3, delay=2, run_blocks=1, head=1, affinity="run")]
     states = []
-    for order, options in zip(orders, ({"map_batch": len}, {"map": len})):
-        with Loader(data, 4, shuffle=True, order=order, **options) as loader:
+    for order in orders:
+        with Loader(data, 4, shuffle=True, order=order, map_batch=len) as loader:
             assert list(loader) == [2] * 5
             states.append(loader.state_dict())
     assert states[0] == states[1] and '"V":3' in str(states[0]["checkpoint"])
@@ -581,8 +581,6 @@ def test_new_names(data: Path, tmp_path: Path) -> None:
         shardtool.Lanes(number=-1)
     with pytest.raises(TypeError, match=r"order=Order\(lanes=Lanes\(delay=...\)\)"):
         Loader(data, 4, delay=2)
-    with pytest.raises(ConfigError, match="one argument, give map_batch"):
-        Loader(data, 4, map=len, map_batch=len)
     asked = [Loader(data, 4, cache=tmp_path, **options) for options in ({"cache_size": "1GiB"}, {"tuning": Tuning(cache_size="1GiB")})]
     assert asked[0]._asked.opening == asked[1]._asked.opening and asked[0]._asked.opening["cache_size"] == 1 << 30
     assert shardtool.open(data, cache=tmp_path, cache_size=5)._open["cache_size"] == 5
@@ -590,3 +588,64 @@ def test_new_names(data: Path, tmp_path: Path) -> None:
         Loader(data, 4, cache_size=1, tuning=Tuning(cache_size=1))
     with pytest.raises(ConfigError, match="cache_size='many': give bytes"):
         Loader(data, 4, cache_size="many")
+
+
+def _no_more(batch: Any) -> Any:
+    raise StopIteration
+
+
+def test_functions_of_batches(small: Path) -> None:
+    """A function that returns nothing, that ends an iterator of its own, or that takes a batch for
+    one sample, ends the loop with an error that says so."""
+    with pytest.raises(ConfigError, match="map_batch returned None for a batch: did it forget to return"):
+        next(iter(Loader(small, 10, fields=["cls"], map_batch=lambda batch: None)))
+    with pytest.raises(RuntimeError, match="map_batch raised StopIteration"):
+        list(Loader(small, 10, fields=["cls"], epochs=1, map_batch=_no_more))
+    with pytest.raises(AttributeError) as failed:
+        next(iter(Loader(small, 10, fields={"txt": "str"}, map_batch=lambda sample: sample["txt"].split())))
+    if hasattr(failed.value, "__notes__"):
+        assert "a batch of 10 samples" in failed.value.__notes__[0]
+    with pytest.raises(TypeError, match="has no argument 'map': give map_batch=FUNCTION, which is called with each batch, not with each"):
+        Loader(small, 10, map=len)  # type: ignore[call-arg]
+
+
+def test_samples_become_a_dict(small: Path) -> None:
+    """torch makes a dict of samples, with all their keys."""
+    data = pytest.importorskip("torch.utils.data")
+    if not hasattr(data._utils.collate, "default_collate_fn_map"):
+        pytest.skip("this torch has no table of functions that collate")
+    batch = next(iter(data.DataLoader(shardtool.open(small, fields={"cls": "int"}), batch_size=3)))
+    assert type(batch) is dict and batch["__key__"] == ["s0000", "s0001", "s0002"] and list(batch["cls"].shape) == [3]
+
+
+def test_samples_keep_their_keys(small: Path, tmp_path: Path) -> None:
+    """A sample of one data set is written to another with its key."""
+    with shardtool.Writer(tmp_path / "out") as w:
+        for sample in shardtool.open(small, fields={"txt": "str"})[:3]:
+            w.write(sample)
+    assert [sample.key for sample in shardtool.open(tmp_path / "out")] == ["s0000", "s0001", "s0002"]
+
+
+def half(payload: Any) -> Any:
+    return bytes(payload[:1])
+
+
+def test_words_for_what_is_meant(small: Path) -> None:
+    """Functions are functions whatever their names; names of fields do not compute; a mix is not
+    iterated."""
+    assert len(next(iter(Loader(small, 4, fields={"txt": half})))["txt"][0]) == 1
+    for x, _ in Loader(small, 2, fields={"cls": "int", "txt": "str"}):
+        for compute in (lambda x: x / 255, lambda x: x * 2, lambda x: x + 1, lambda x: -x):
+            with pytest.raises(TypeError, match="is the name of a field, and no array"):
+                compute(x)
+        assert x + "s" == "clss"
+        break
+    with pytest.raises(ConfigError, match=r"the question mark is of the type: fields={'txt': 'str\?'}"):
+        Loader(small, 2, fields={"txt?": "str"})
+    mix = shardtool.Mix({"sources": {"a": {"data": str(small)}}})
+    with pytest.raises(TypeError, match="a Mix says what to read"):
+        iter(mix)  # type: ignore[call-overload]
+    with pytest.raises(AttributeError, match="a loader has"):
+        mix.set_weights({"a": 1})  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="tail='short' to keep it"):
+        Loader(small, 2, drop_last=False)  # type: ignore[call-arg]

@@ -97,7 +97,7 @@ def test_where_samples_are_from(base: Path) -> None:
 
     samples = 0
     for rank in range(2):
-        with Loader(mix, epochs=1, map=look, rank=rank, world_size=2, **GIVEN) as loader:
+        with Loader(mix, epochs=1, map_batch=look, rank=rank, world_size=2, **GIVEN) as loader:
             samples += sum(loader)
     assert samples == 200
     assert len(set(seeds)) == 200  # "math" begins its third epoch: its samples have other seeds there

@@ -16,7 +16,7 @@ import shardtool
 from shardtool import ConfigError, Faults, Lanes, Loader, Order, Tuning
 
 DIRECT = [
-    "url", "batch_size", "fields", "layers", "where", "shuffle", "seed", "epochs", "rank", "world_size", "tail", "map_batch", "map",
+    "url", "batch_size", "fields", "layers", "where", "shuffle", "seed", "epochs", "rank", "world_size", "tail", "map_batch",
     "cache", "cache_size", "units", "cost", "format", "order", "tuning", "faults",
 ]  # fmt: skip
 
@@ -83,7 +83,7 @@ BAD = [
     (lambda: Loader("x", 1, rank="0", world_size=1), "rank='0': give a whole number or None"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, tail="long"), "tail='long': give 'short' or 'wrap' or 'drop' or 'pad' or None"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, tuning=shardtool.Tuning(out="jax")), "out='jax': give 'torch' or 'numpy' or 'bytes' or 'arrow'"),  # type: ignore[arg-type]
-    (lambda: Loader("x", 1, map="f"), "map='f': give a function or None"),  # type: ignore[arg-type]
+    (lambda: Loader("x", 1, map_batch="f"), "map_batch='f': give a function or None"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, cache=b"c"), "cache=b'c': give text or a path or None"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, order=Tuning()), "give a shardtool.Order"),  # type: ignore[arg-type]
     (lambda: Loader("x", 1, tuning={"memory": 5}), "write Tuning(memory=5)"),  # type: ignore[arg-type]

@@ -103,7 +103,7 @@ def _writer(name: str) -> Callable[[Path, Path, Any], Any]:
     [
         *((_loader(name), value) for name, value in (
             ("tail", "x"), ("format", "jax"), ("fields", 3), ("layers", "captions"), ("seed", -1), ("seed", 2**64), ("batch_size", 0),
-            ("order", 3), ("units", 3), ("map", 3), ("map_batch", 3), ("epochs", -1), ("shuffle", 3), ("tuning", 3), ("faults", 3),
+            ("order", 3), ("units", 3), ("map_batch", 3), ("epochs", -1), ("shuffle", 3), ("tuning", 3), ("faults", 3),
         )),
         *((_tuning(name), value) for name, value in (
             ("memory", "much"), ("memory", -1), ("ring_memory", "x"), ("prefetch", -1), ("workers", -1), ("requests", 0), ("host", 1),

@@ -115,7 +115,7 @@ def test_map_counts(small: Path) -> None:
         spent += time.perf_counter() - at
         return batch
 
-    with Loader(small, 100, fields=[], map=slow) as loader:
+    with Loader(small, 100, fields=[], map_batch=slow) as loader:
         for _ in loader:
             time.sleep(0.02)
         stats = consistent(loader.stats())

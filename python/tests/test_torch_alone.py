@@ -191,7 +191,7 @@ class Around(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
 
 def test_work_for_workers(small: Path) -> None:
     """What needs Python, and what the loop cannot do in their place, stays with them."""
-    for options in ({"map": numbers}, {"fields": {"json": "json"}}, {"fields": {"txt": len}}, {"fields": {"cls": "int?"}}):
+    for options in ({"map_batch": numbers}, {"fields": {"json": "json"}}, {"fields": {"txt": len}}, {"fields": {"cls": "int?"}}):
         dataset = make(small, **options)
         it = iter(loop(dataset))
         assert not alone(it)

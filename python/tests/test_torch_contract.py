@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]
 #: Four batches in an epoch, and three epochs.
-OPTIONS: Dict[str, Any] = {"batch_size": 250, "shuffle": True, "seed": 3, "tail": "drop", "fields": ["txt"], "map": numbers}
+OPTIONS: Dict[str, Any] = {"batch_size": 250, "shuffle": True, "seed": 3, "tail": "drop", "fields": ["txt"], "map_batch": numbers}
 EPOCH, EPOCHS = 4, 3
 #: The steps after which jobs are resumed: before the first batch, in the middle of an epoch, and
 #: from all that is saved at its last batch, at its end and as the next begins.
@@ -482,7 +482,7 @@ def test_grain(small: Path, equal: Equal) -> None:
     import shardtool.grain
 
     def start() -> Any:
-        options = in_groups(**{**OPTIONS, "map": lambda batch: {"n": list(batch.numbers)}, "epochs": EPOCHS})
+        options = in_groups(**{**OPTIONS, "map_batch": lambda batch: {"n": list(batch.numbers)}, "epochs": EPOCHS})
         return iter(shardtool.grain.IterDataset(small, **options))
 
     it = start()

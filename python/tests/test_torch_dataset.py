@@ -189,7 +189,7 @@ def late(batch: shardtool.Batch) -> Any:
 
 def test_last_batch_fails(small: Path) -> None:
     """The workers had reached the end of the epoch: the place must be set nevertheless."""
-    dataset = make(small, map=late)
+    dataset = make(small, map_batch=late)
     got = []
     with ended(iter(loop(dataset, num_workers=2, prefetch_factor=8))) as it, pytest.raises(DecodeError, match="bad luck"):
         for b in it:
@@ -261,11 +261,11 @@ def test_what_a_batch_is(small: Path) -> None:
             state_of({"cls": 1})
         dataset.close()
     # All fields; a map that does not return a dict.
-    dataset = Dataset(small, 10, map=numbers)
+    dataset = Dataset(small, 10, map_batch=numbers)
     assert next(iter(loop(dataset, num_workers=1))).keys() == {"n"}
     dataset = Dataset(small, 10)
     assert set(itertools.islice(loop(dataset, num_workers=2), 2).__next__()) == {*payload(0)}
-    dataset = Dataset(small, 10, fields=[], map=len)
+    dataset = Dataset(small, 10, fields=[], map_batch=len)
     assert list(itertools.islice(loop(dataset, num_workers=1), 2)) == [0, 0]
 
 
@@ -336,7 +336,7 @@ def test_damage(damaged: Path, workers: int) -> None:
         want: List[List[int]] = []
         for b in loader:
             want.append(b.numbers)
-    dataset = Dataset(damaged, 20, fields=["txt"], map=numbers)
+    dataset = Dataset(damaged, 20, fields=["txt"], map_batch=numbers)
     got: List[List[int]] = []
     with ended(iter(loop(dataset, num_workers=workers))) as it:
         with pytest.raises(shardtool.CorruptError, match="shard"):
@@ -352,7 +352,7 @@ def test_damage(damaged: Path, workers: int) -> None:
 def test_map_fails(small: Path, workers: int) -> None:
     """The error is raised in turn, no batch follows it, and continuing needs a place if workers had
     read ahead."""
-    dataset = make(small, map=failing, batch_size=20, shuffle=False, seed=None)
+    dataset = make(small, map_batch=failing, batch_size=20, shuffle=False, seed=None)
     got = []
     with ended(iter(loop(dataset, num_workers=workers))) as it:
         with pytest.raises(DecodeError, match="bad luck"):
@@ -380,7 +380,7 @@ def test_map_fails(small: Path, workers: int) -> None:
 @pytest.mark.parametrize("victim", [0, 1])
 def test_worker_killed(small: Path, victim: int) -> None:
     """The DataLoader raises the error. The next iteration needs a place, and continues there."""
-    dataset = make(small, map=slow)
+    dataset = make(small, map_batch=slow)
     it = iter(loop(dataset, num_workers=2))
     got = [next(it)["n"].tolist()]
     state = None

@@ -26,7 +26,7 @@ def facts(batch: Any) -> List[Any]:
 def test_facts(small: Path, how: str) -> None:
     with Loader(small, 100, **OPTIONS) as loader:
         want = [[*facts(b), list(map(bytes, b.payloads("bin")))] for b in loader]  # type: ignore[arg-type]
-    options = {**OPTIONS, "map": dict} if how == "map" else OPTIONS
+    options = {**OPTIONS, "map_batch": dict} if how == "map" else OPTIONS
     if how == "prefetcher":
         batches: Any = Prefetcher(Loader(small, 100, **options), "cpu")
     else:

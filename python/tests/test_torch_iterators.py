@@ -162,10 +162,10 @@ def unsendable(batch: shardtool.Batch) -> Any:
 
 def test_map_returns_what_cannot_be_sent(small: Path) -> None:
     """A worker that cannot send what ``map`` returned says so, and the loop does not wait."""
-    dataset = make(small, map=unsendable)
+    dataset = make(small, map_batch=unsendable)
     with pytest.raises(shardtool.ConfigError, match="cannot send what `map` returned: TypeError"):
         next(iter(loop(dataset, 2)))
     dataset.close()
-    dataset = make(small, map=unsendable)
+    dataset = make(small, map_batch=unsendable)
     assert [list(b) for b in loop(dataset, 0)] == expected(small, 0)
     dataset.close()

@@ -40,9 +40,9 @@ def plain(batches: Any) -> List[Any]:
 def test_the_same_batches(base: Path, workers: int, method: Any) -> None:
     """A worker's ``map`` receives the sources, epochs and seeds of the samples."""
     mix = mix_of(base, {"code": 1, "math": 2, "web": 3}, epoch=200)
-    with Loader(mix, map=look, **GIVEN) as loader:
+    with Loader(mix, map_batch=look, **GIVEN) as loader:
         want = [plain(loader) for _ in range(2)]
-    dataset = Dataset(mix if method != "spawn" else yaml_of(mix, base / "mix.yaml"), map=look, **GIVEN)
+    dataset = Dataset(mix if method != "spawn" else yaml_of(mix, base / "mix.yaml"), map_batch=look, **GIVEN)
     dl = DataLoader(dataset, batch_size=None, num_workers=workers, multiprocessing_context=method)
     assert len(dataset) == len(want[0])
     assert [plain(dl) for _ in range(2)] == want
@@ -81,7 +81,7 @@ def test_stateful(base: Path) -> None:
 
     def loop(**more: Any) -> Any:
         return stateful.StatefulDataLoader(
-            Dataset(shardtool.Mix(mix, skip_steps=(2, 3)), map=look, **GIVEN), batch_size=None, num_workers=2, **more
+            Dataset(shardtool.Mix(mix, skip_steps=(2, 3)), map_batch=look, **GIVEN), batch_size=None, num_workers=2, **more
         )
 
     dl, got, states = loop(), [], []

@@ -26,7 +26,7 @@ def over(kind: str, url: Path, **options: Any) -> Prefetcher:
     """A prefetcher over each supported loader."""
     if kind == "loader":
         return Prefetcher(
-            Loader(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], "map": numbers, **BOOK, **options})),
+            Loader(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], "map_batch": numbers, **BOOK, **options})),
             "cpu",
             ahead=3,
         )
@@ -86,7 +86,7 @@ def test_place(small: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["loader", "0 workers", "2 workers"])
 def test_error(small: Path, kind: str) -> None:
     """An error is raised after the batches before it; the next iteration is at the same place."""
-    with over(kind, small, map=failing, batch_size=20, shuffle=False, seed=None) as batches:
+    with over(kind, small, map_batch=failing, batch_size=20, shuffle=False, seed=None) as batches:
         for count in (25, 0):
             got = []
             with pytest.raises(DecodeError, match="bad luck"):
@@ -125,11 +125,11 @@ def test_facts_meanwhile(small: Path) -> None:
 
 def test_tuples(small: Path) -> None:
     """What a map returns may be anything; a Loader knows its place all the same, workers do not."""
-    with Prefetcher(Loader(small, 100, fields=["cls"], map=pair, shuffle=True, seed=3), "cpu") as batches:
+    with Prefetcher(Loader(small, 100, fields=["cls"], map_batch=pair, shuffle=True, seed=3), "cpu") as batches:
         first = next(iter(batches))
         assert isinstance(first, tuple) and first[1] == 100
         assert batches.state_dict()["checkpoint"] is not None
-    with Prefetcher(DataLoader(make(small, map=pair), batch_size=None, num_workers=1), "cpu") as batches:
+    with Prefetcher(DataLoader(make(small, map_batch=pair), batch_size=None, num_workers=1), "cpu") as batches:
         next(iter(batches))
         with pytest.raises(shardtool.CheckpointError, match="return dicts"):
             batches.state_dict()

@@ -40,7 +40,7 @@ def consistent(stats: Stats) -> Stats:
 def test_of_workers(small: Path, workers: int, persistent: bool, pin: bool) -> None:
     """All that was read is counted, over epochs whose workers have ended; the wait is the
     loop's."""
-    dataset = make(small, map=slow, rank=0, world_size=1)
+    dataset = make(small, map_batch=slow, rank=0, world_size=1)
     assert consistent(dataset.stats()) == Stats(rank=0, world_size=1)
     dl = DataLoader(dataset, batch_size=None, num_workers=workers, persistent_workers=persistent)
     begin = time.perf_counter()
@@ -76,7 +76,7 @@ def test_left(small: Path) -> None:
 
 def test_of_a_prefetcher(small: Path) -> None:
     """The loop waits less than the thread that reads ahead."""
-    with Loader(small, 100, fields=[], map=slow, tail="short") as loader, Prefetcher(loader, "cpu") as batches:
+    with Loader(small, 100, fields=[], map_batch=slow, tail="short") as loader, Prefetcher(loader, "cpu") as batches:
         assert consistent(batches.stats()).batches == 0
         waited = 0.0
         it = iter(batches)

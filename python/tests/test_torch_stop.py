@@ -23,7 +23,7 @@ import json, sys, time, torch
 from torch.utils.data import DataLoader
 from torch_help import make
 
-dataset = make(sys.argv[1], batch_size=10, **({"map": None} if sys.argv[4] == "alone" else {}))
+dataset = make(sys.argv[1], batch_size=10, **({"map_batch": None} if sys.argv[4] == "alone" else {}))
 got, state, slow = [], dataset.state_dict(), int(sys.argv[2])
 while True:
     try:
@@ -66,7 +66,7 @@ def lines(process: "subprocess.Popen[str]", until: str) -> None:
 
 
 #: Options of a data set whose workers deliver batches, and of one whose loop reads by itself.
-KINDS: Dict[str, Dict[str, Any]] = {"workers": {}, "alone": {"map": None}}
+KINDS: Dict[str, Dict[str, Any]] = {"workers": {}, "alone": {"map_batch": None}}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +104,7 @@ def test_signals_are_for_the_loop(small: Path, method: str, number: int, kind: s
 
 def test_own_handlers_stay(small: Path) -> None:
     """A handler that was set for a worker is the one it has."""
-    loop = DataLoader(make(small, map=handlers), batch_size=None, num_workers=1, worker_init_fn=handle)
+    loop = DataLoader(make(small, map_batch=handlers), batch_size=None, num_workers=1, worker_init_fn=handle)
     assert next(iter(loop)) == [True, False]
 
 

@@ -32,10 +32,10 @@ loader = shardtool.Loader("out/", 64, fields={"jpg": Image(224), "cls": "int"}, 
 for batch in loader:
     keys, seeds, state = batch.sample_keys, batch.seeds, loader.state_dict()
     reveal_type(batch)
-counted = shardtool.Loader(Mix({"sources": {"a": {"data": "out/"}}}, change_mix=True), 8, map=count, faults=Faults(on_error="skip"))
+counted = shardtool.Loader(Mix({"sources": {"a": {"data": "out/"}}}, change_mix=True), 8, map_batch=count, faults=Faults(on_error="skip"))
 for number in counted:
     reveal_type(number)
-mapped = shardtool.Dataset(Source("out/", view="clean"), 8, map=count)
+mapped = shardtool.Dataset(Source("out/", view="clean"), 8, map_batch=count)
 for number in mapped:
     reveal_type(number)
 for named in shardtool.Dataset("out/", 8):

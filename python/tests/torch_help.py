@@ -29,7 +29,7 @@ def failing(batch: Batch) -> Any:
 
 def make(url: Path, **options: Any) -> Dataset:
     """The data set, 100 samples a batch."""
-    return Dataset(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], "map": numbers, **BOOK, **options}))
+    return Dataset(url, **in_groups(**{"batch_size": 100, "fields": ["txt"], "map_batch": numbers, **BOOK, **options}))
 
 
 @functools.cache

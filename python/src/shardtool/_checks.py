@@ -36,7 +36,7 @@ def installed(module: str) -> bool:
 _EXAMPLES = {
     "cache": "cache='/nvme/cache'",
     "cost": "cost='tokens', an attribute of the index",
-    "epochs": "epochs=3; epochs=0 has no end",
+    "epochs": "epochs=3; each loop is one epoch, and epochs=0 lets batches run over their ends",
     "faults": "faults=Faults(on_error='skip')",
     "keys": "keys='keys.txt', a file with one key in each line",
     "order": "order=Order(shuffle_memory='2GiB')",

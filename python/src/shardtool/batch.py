@@ -86,10 +86,21 @@ class FieldName(str):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or name in ("batch", "facts", "place"):
                 return object.__getattribute__(self, name)
-            raise AttributeError(
-                f"{str(self)!r} is the name of a field, and has no {name!r}: a batch is a mapping, as in batch[{str(self)!r}];"
+            raise AttributeError(self._no_values(f"has no {name!r}"))
+
+        def _no_values(self, what: str) -> str:
+            return (
+                f"{str(self)!r} is the name of a field, and {what}: a batch is a mapping, as in batch[{str(self)!r}];"
                 " for pairs, as in `for x, y in loader`, give the loader map_batch=lambda batch: (batch['x'], batch['y'])"
             )
+
+        def _computed(self, *_: object) -> Any:
+            raise TypeError(self._no_values("no array"))
+
+        __truediv__ = __rtruediv__ = __floordiv__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __matmul__ = __neg__ = _computed
+
+        def __add__(self, other: Any) -> Any:
+            return str.__add__(self, other) if isinstance(other, str) else self._computed()
 
     def __reduce__(self) -> Any:
         return str, (str(self),)

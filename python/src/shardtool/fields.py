@@ -35,6 +35,7 @@ of "int?" or "float?" has a list. A field that no sample has is an error all the
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import io
 import json
 import re
@@ -91,6 +92,8 @@ def _of_type(spec: object) -> str:
     """What to write in place of a type that is no function of payloads, such as numpy.int32; empty
     for all else. A payload is bytes: bool(b"0") is True, and str(b"a") is "b'a'"."""
     name = getattr(spec, "__name__", str(spec).rpartition(".")[2])
+    if inspect.isroutine(spec):  # whatever its name
+        return ""
     if spec is Image:
         return "the class Image: write shardtool.Image(224)"
     if isinstance(spec, type) and name in _TYPES:
@@ -136,7 +139,8 @@ class Field:
                 if found := _NUMBERS.match(word):
                     write = _as_numbers(found[1]) + ", or one of"
                 raise ConfigError(
-                    f"field {name!r}: {spec!r}: {write} {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function"
+                    f"field {name!r}: {spec!r}: {write} {', '.join(sorted({*_WORDS, 'auto'}))}, (dtype, shape), or a function of"
+                    " the bytes; a field has its name in the data set, as in fields={'jpg': 'image'}"
                 )
             self.decode = _WORDS[word]
             if self.decode == "image" and importlib.util.find_spec("PIL") is None:
@@ -154,7 +158,7 @@ class Field:
             except (TypeError, ValueError):
                 raise ConfigError(
                     f"field {name!r}: {spec!r}: write a word such as 'npy' or 'image', (dtype, shape) such as ('uint8', (3, 224, 224)), or"
-                    " a function; fields keep their names, and map_batch=FUNCTION may return others"
+                    " a function of the bytes; fields keep their names, and map_batch=FUNCTION, which gets values, may return others"
                 ) from None
             self.decode, self.dtype = "array", arrays.dtype_of(given)
         if self.optional and self.decode in ("int", "float"):  # an array has no None
@@ -383,6 +387,9 @@ def parse(fields: "Union[Iterable[str], Mapping[str, Spec], None]") -> "Optional
         return None
     if isinstance(fields, str) or not isinstance(fields, IterableABC):
         raise ConfigError(f"fields={fields!r}: give a list of names, or a dict of names and types")
+    if marked := [str(name) for name in fields if str(name).endswith("?")]:
+        plain = marked[0].rstrip("?")
+        raise ConfigError(f"field {marked[0]!r}: the question mark is of the type: fields={{{plain!r}: 'str?'}}")
     if isinstance(fields, Mapping):
         return [Field(str(name), spec) for name, spec in fields.items()]
     return [Field(str(name)) for name in fields]

@@ -19,6 +19,9 @@ from ._others import MODULE, PACKS, WORDS
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C")
 
+#: What has no end, and what the last batch of an epoch is.
+_ENDLESS = "each loop is one epoch: `while True: for batch in loader` has no end; epochs=0 lets batches run over the ends of epochs"
+_TAIL = "give tail='drop' to leave out a last batch that is smaller, or tail='short' to keep it"
 _READER = "a child process reads and decompresses in threads, as many as tuning=Tuning(workers=...)"
 _MIX = 'a mix has several: Loader({"sources": {"web": {"data": url, "weight": 3}, "code": {"data": url2}}}, batch_size), see docs/mixing.md'
 
@@ -41,8 +44,10 @@ LOADING: Mapping[str, str] = {
     "decode": "give the types of fields to the loader: fields={'jpg': 'image', 'cls': 'int'}",
     "filter": "give where='score >= 3' to the loader, an expression over attributes",
     "map": "give map_batch=FUNCTION to the loader, which is called with each batch",
+    **dict.fromkeys(("steps_per_epoch", "num_steps"), "len(loader) is the number of batches of an epoch"),
+    "class_to_idx": "loader.info has facts of the data set; `shardtool inspect DATASET` prints the names of classes",
     "num_batches": "len(loader) is the number of batches of an epoch",
-    "repeat": "give epochs=... to the loader; each loop is one epoch",
+    "repeat": _ENDLESS,
     "reset": "each loop is the next epoch; loader.set_epoch(0) makes the next one begin at the first",
     "samples": "loader.info['samples'] is their number, and shardtool.open(url) has them one by one",
     "seek": "loader.load_state_dict(state) continues at the place that state_dict() returned",
@@ -134,6 +139,17 @@ READING: Mapping[str, str] = {
     "handler": "give faults=Faults(on_error='skip')",
     **dict.fromkeys(("image_size", "resize", "img_size", "crop_size"), "give fields={'jpg': shardtool.Image(224)}"),
     "pack": "give units=Pack(8192, fields=['input_ids'])",
+    "map": "give map_batch=FUNCTION, which is called with each batch, not with each sample",
+    "rename": "give map_batch=lambda batch: {'pixel_values': batch['jpg'], 'labels': batch['cls']}",
+    "skip": "call load_state_dict(state), with what state_dict() returned",
+    "pad": "fields of several lengths are lists: pad them in map_batch=, or give units=Pack(8192, ['input_ids']) for sequences;"
+    " tail='pad' fills the last batch of an epoch",
+    **dict.fromkeys(("indices", "order_by", "sort_by"), "give where=, or Source(url, keys=FILE): they choose samples, and keep the order"),
+    **dict.fromkeys(
+        ("fraction", "share"), "pack it again: `shardtool pack DATASET OUT --share 0%..10%` takes a part; where= chooses by attributes"
+    ),
+    "with_keys": "leave it out: batch.sample_keys are the keys of a batch",
+    "return_index": "leave it out: batch.numbers are the numbers of the samples of a batch",
     "resampled": "leave epochs out for loops of one epoch each, or give epochs=0 for an order without end",
     "resume_from": "call load_state_dict(state), with what state_dict() returned",
     "state_dict": "call load_state_dict(state), with what state_dict() returned",
@@ -149,7 +165,7 @@ READING: Mapping[str, str] = {
     "dataset": "give the address as the first argument",
     "decode": "give the types of fields: fields={'jpg': 'image', 'cls': 'int'}",
     "device": "tensors are on the CPU: shardtool.torch.Prefetcher(loader, device) copies them",
-    "drop_last": "give tail='drop'",
+    "drop_last": _TAIL,
     "filter": "give where='score >= 3', an expression over attributes",
     "generator": "give seed=...: the order depends on nothing else",
     "keys": "give Source(url, keys=FILE) as the first argument, with one key in each line",
@@ -183,7 +199,10 @@ READING: Mapping[str, str] = {
     "lazy": "leave it out: nothing is read before the first batch",
     "return_dict": "leave it out: a batch is a mapping; map_batch=lambda batch: (batch['jpg'], batch['cls']) makes tuples",
     "as_tuple": "leave it out: a batch is a mapping; map_batch=lambda batch: (batch['jpg'], batch['cls']) makes tuples",
-    "replacement": "give the name of a view: `shardtool select DATASET --weight COLUMN --name NAME` draws samples more often, url#name",
+    **dict.fromkeys(
+        ("replacement", "sample_weights", "class_weights"),
+        "give the name of a view: `shardtool select DATASET --weight COLUMN --name NAME` draws samples more often, url#name",
+    ),
     "key": "fields have the names of the data set: fields={'jpg': 'image', 'cls': 'int'}",
     "image_field": "fields have the names of the data set: fields={'jpg': 'image', 'cls': 'int'}",
     "label": "fields have the names of the data set: fields={'jpg': 'image', 'cls': 'int'}",
@@ -207,7 +226,7 @@ READING: Mapping[str, str] = {
     "tokenizer": "data sets have token ids: make them with shardtool.optimize, and give units=Pack(8192, ['input_ids'])",
     **dict.fromkeys(
         ("repeat", "infinite", "loop"),
-        "each loop is one epoch: `while True: for batch in loader` has no end; epochs=0 lets batches run over the ends of epochs",
+        _ENDLESS,
     ),
     **dict.fromkeys(
         ("distributed", "process_group", "num_nodes", "local_rank", "ddp"),
@@ -293,7 +312,7 @@ OPENING: Mapping[str, str] = {
     **READING,
     "batch_size": "a Loader has batches; ds[8:16] and ds[[0, 5]] are lists of samples",
     "epochs": "a Loader has epochs; here samples are read by number and key",
-    "map": RANDOM["map"],
+    **dict.fromkeys(("map", "transform", "transforms"), RANDOM["map"]),
     "seed": RANDOM["shuffle"],
     "shuffle": RANDOM["shuffle"],
 }
@@ -369,7 +388,7 @@ PACKING: Mapping[str, str] = {
     **dict.fromkeys(("length_column", "length_key", "lengths", "key"), _BY),
     "buffer_size": "give window=..., the samples that are packed together",
     **dict.fromkeys(("batch_size", "seed", "shuffle"), _LOADERS),
-    "drop_last": "give tail='drop' to the loader",
+    "drop_last": f"{_TAIL} to the loader",
 }
 BUCKETS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -384,7 +403,7 @@ BUCKETS: Mapping[str, str] = {
     **dict.fromkeys(("max_length", "truncate", "truncation", "drop_long"), _LONG),
     "buffer_size": "give window=..., the samples that micro-batches are formed from",
     **dict.fromkeys(("batch_size", "seed", "shuffle", "fields"), _LOADERS),
-    "drop_last": "give tail='drop' to the loader",
+    "drop_last": f"{_TAIL} to the loader",
 }
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("weight", "weights", "proportion", "ratio", "repeat", "choose", "probability"), _WEIGHTS),
@@ -415,7 +434,7 @@ ORDERING: Mapping[str, str] = {
     **dict.fromkeys(("seed", "shuffle", "epochs", "batch_size", "rank", "world_size", "tail"), _LOADERS),
     **dict.fromkeys(("buffer_size", "shuffle_buffer", "shuffle_size", "shuffle_block_size", "buffer"), "give shuffle_memory='2GiB'"),
     **dict.fromkeys(("accumulate", "grad_accumulation", "gradient_accumulation_steps"), "give micro_batches=..., and cost= to the loader"),
-    "drop_last": "give tail='drop' to the loader",
+    "drop_last": f"{_TAIL} to the loader",
     "algorithm": "leave it out: there is one order, which shuffle_memory bounds",
 }
 TUNINGS: Mapping[str, str] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import struct
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union, overload
 
@@ -53,6 +54,22 @@ class Sample(Dict[str, Any]):
 
         inside = ", ".join(f"{name!r}: {brief(value)}" for name, value in self.items())
         return f"<shardtool.Sample {self.number} {self.key!r}: {{{inside}}}>"
+
+
+def _collated(batch: List[Sample], *, collate_fn_map: Any = None) -> Dict[str, Any]:
+    """Returns what torch's default_collate makes of samples: fields by names, and the keys."""
+    from torch.utils.data._utils.collate import collate
+
+    fields: Dict[str, Any] = collate([dict(sample) for sample in batch], collate_fn_map=collate_fn_map)
+    return {**fields, "__key__": [sample.key for sample in batch]}
+
+
+def _collate_as_dicts() -> None:
+    """Tells torch, where it is in use, that samples become a dict. It would make a Sample of them,
+    with the key of the first. The table is what torch.utils.data.default_collate names for it."""
+    table = getattr(sys.modules.get("torch.utils.data._utils.collate"), "default_collate_fn_map", None)
+    if table is not None:
+        table[Sample] = _collated
 
 
 class Samples(metaclass=guesses.Named):
@@ -187,6 +204,7 @@ class Samples(metaclass=guesses.Named):
         if getattr(which, "ndim", 0) > 0:  # an array or tensor
             which = which.tolist()
         if not isinstance(which, (list, tuple, range)):
+            _collate_as_dicts()
             return self._get([which])[0]
         if which and all(isinstance(w, bool) for w in which):
             if len(which) != len(self):
@@ -196,6 +214,7 @@ class Samples(metaclass=guesses.Named):
 
     def __getitems__(self, which: Sequence[int]) -> List[Sample]:
         """Returns many samples at once; torch's DataLoader calls it."""
+        _collate_as_dicts()
         return self._get(which)
 
     def __iter__(self) -> Iterator[Sample]:

@@ -9,7 +9,7 @@ import numbers
 import operator
 import os
 from collections.abc import Mapping as AnyMapping
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import guesses
 from ._checks import address, at_home, drop_none, set_typed
@@ -100,6 +100,21 @@ class Mix:
         skip = self.skip_steps
         if skip is not None and not 0 <= skip[0] <= skip[1] < NO_END:
             raise ConfigError(f"skip_steps={skip!r}: give the first and the last step to leave out, counted from 0")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            read = name in ("set_weights", "state_dict", "load_state_dict", "batch_size")
+            raise AttributeError(f"a Mix has no {name!r}" + (": a loader has: shardtool.Loader(mix, 64)" if read else ""))
+
+        def __iter__(self) -> Any:
+            raise TypeError("a Mix says what to read: `for batch in shardtool.Loader(mix, 64)` reads it")
+
+        def __len__(self) -> int:
+            raise TypeError("a Mix says what to read: len(shardtool.Loader(mix, 64)) is the number of batches of an epoch")
+
+        def __bool__(self) -> bool:
+            return True  # bool() would call len()
 
     def _shown(self) -> str:
         if not isinstance(self.sources, AnyMapping):

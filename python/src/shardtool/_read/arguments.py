@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..fields import Field, Spec, check_out, parse
 from ..options import Faults, Order, Tuning, cached, format_of
 from ..sources import Mix, Source
-from .iteration import T
+from .iteration import Mapped, T
 from .units import Bucket, Pack
 
 
@@ -71,7 +71,6 @@ class Arguments(Generic[T], metaclass=guesses.Named):
         world_size: Optional[int] = None,
         tail: Optional[Literal["short", "wrap", "drop", "pad"]] = None,
         map_batch: Optional[Callable[[Batch], T]] = None,
-        map: Optional[Callable[[Batch], T]] = None,  # its name before
         cache: Union[str, os.PathLike[str], None] = None,
         cache_size: Optional[_checks.Size] = None,
         units: Union[Pack, Bucket, None] = None,
@@ -84,8 +83,6 @@ class Arguments(Generic[T], metaclass=guesses.Named):
         given = {name: value for name, value in locals().items() if name not in ("self", "fields")}
         sources.refuse_others(url)
         given = _checks.typed(Arguments.__init__, given)
-        if map_batch is not None and map is not None:
-            raise ConfigError("map and map_batch: they are one argument, give map_batch")
         if batch_size is not None and order.global_batch is not None:
             raise ConfigError("batch_size and Order(global_batch=...): give one of them")
         for name, least in (("batch_size", 1), ("epochs", 0)):
@@ -104,7 +101,7 @@ class Arguments(Generic[T], metaclass=guesses.Named):
             starting=starting(given, source, order, tuning, faults),
             fields=wanted, typed=isinstance(fields, str),  # parse refuses all but "typed"
             tail="wrap" if epochs == 0 or (epochs is None and self._endless) else None,
-            map=map_batch if map is None else map, units=units, format=out, tuning=tuning, faults=faults,
+            map=None if map_batch is None else Mapped(map_batch), units=units, format=out, tuning=tuning, faults=faults,
             ranks=ranks if ranks == (None, None) else _checks.ranks(*ranks),
         ))  # fmt: skip
 

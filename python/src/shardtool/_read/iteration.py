@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional
 
 from ..batch import Batch
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # which type checkers have built in
@@ -14,6 +15,28 @@ else:
     from typing import TypeVar
 
     T = TypeVar("T")
+
+
+class Mapped:
+    """The function that is called with each batch. Other code calls this in its place."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, batch: Any) -> Any:
+        try:
+            out = self.function(batch)
+        except StopIteration as err:  # it would end the loop, as if there were no more batches
+            raise RuntimeError("map_batch raised StopIteration") from err
+        except Exception as err:
+            if hasattr(err, "add_note"):
+                err.add_note(f"map_batch is called with a batch of {getattr(batch, 'size', None) or len(batch)} samples, not with one")
+            raise
+        if out is None:
+            raise ConfigError("map_batch returned None for a batch: did it forget to return?")
+        return out
 
 
 class Epoch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
+from ..samples import Sample
 from .columns import key_bytes
 from .encode import Encoder, Misfit, Slot, Slots, fail
 
@@ -67,6 +68,8 @@ class Rows:
         """Adds a sample. After an error it can be used, and lacks the sample."""
         if self._begins:
             return self._add_first(sample)
+        if sample.__class__ is Sample:
+            sample = {"__key__": sample.key, **sample}
         names = tuple(sample)
         plan = self._plans.get(names)
         if plan is None:
