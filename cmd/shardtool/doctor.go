@@ -196,17 +196,14 @@ func printStore(w io.Writer, r *doctor.StoreReport) error {
 	return err
 }
 
-func (r *storeReport) json() map[string]any {
-	out := map[string]any{
-		"address": r.Address, "identity": r.Identity, "identity_from": r.From, "endpoint": r.Endpoint,
-		"region":  r.Region,
-		"dataset": r.Dataset, "checks": r.Checks,
-	}
+func (r *storeReport) json() *storeJSON {
+	out := &storeJSON{Address: r.Address, Checks: r.Checks, Dataset: r.Dataset, Endpoint: r.Endpoint, Identity: r.Identity,
+		From: r.From, Region: r.Region}
 	if r.RoundTrips > 0 {
-		out["round_trip_seconds"] = r.RoundTrip.Seconds()
+		out.RoundTrip = new(r.RoundTrip.Seconds())
 	}
 	if r.Clock {
-		out["clock_ahead_seconds"] = math.Round(r.Ahead.Seconds())
+		out.Ahead = new(math.Round(r.Ahead.Seconds()))
 	}
 	return out
 }
@@ -250,19 +247,63 @@ var doctorAdvice = map[doctor.Kind]string{
 		"`shardtool pack OUT NEW --rename JPEG=jpg` renames a field",
 }
 
+// doctorJSON is what doctor prints.
+type doctorJSON struct {
+	Findings *[]doctor.Finding `json:"findings,omitempty"`
+	// Of sources: what they are, and as for `pack`.
+	Kind    string               `json:"kind,omitempty"`
+	LeftOut map[tally.Rule]int64 `json:"left_out,omitzero"`
+	Listed  *int64               `json:"listed,omitempty"`
+	// Of a data set: the order that a job gets by default.
+	Mixing *mixingJSON `json:"mixing,omitempty"`
+	// Samples looked at.
+	Samples *int64     `json:"samples,omitempty"`
+	Store   *storeJSON `json:"store,omitempty"`
+}
+
+// mixingJSON is how well an order mixes.
+type mixingJSON struct {
+	GlobalBatch int `json:"global_batch"`
+	Labels      int `json:"labels"`
+	// Labels that a rank sees.
+	LabelsLeast int       `json:"labels_per_rank_least"`
+	LabelsMean  float64   `json:"labels_per_rank_mean"`
+	LocalVIF    float64   `json:"local_vif"` // of one rank's part
+	Parameters  orderJSON `json:"parameters"`
+	SameBlock   float64   `json:"same_block"` // share of adjacent samples from one block
+	Samples     uint64    `json:"samples_measured"`
+	VIF         float64   `json:"vif"`
+	Pooled      float64   `json:"vif_accumulated"`
+	World       int       `json:"world_size"`
+}
+
+// storeJSON describes the server of an address, and the requests to it.
+type storeJSON struct {
+	Address  string         `json:"address"`
+	Checks   []doctor.Check `json:"checks"`
+	Ahead    *float64       `json:"clock_ahead_seconds,omitempty"`
+	Dataset  bool           `json:"dataset"`       // whether there is one
+	Endpoint string         `json:"endpoint"`      // the server
+	Identity string         `json:"identity"`      // whose requests the server sees
+	From     string         `json:"identity_from"` // where the credentials are from
+	Region   string         `json:"region"`
+
+	RoundTrip *float64 `json:"round_trip_seconds,omitempty"`
+}
+
 // print prints the reports, and returns the exit code as an error. The report on the store is
 // printed already, unless as JSON; either may be nil.
 func (f *doctorFlags) print(cmd *cobra.Command, store *storeReport, r *doctor.Report, ofDataset bool) error {
-	result, code := map[string]any{}, 0
+	result, code := doctorJSON{}, 0
 	if store != nil {
-		if result["store"] = store.json(); !store.OK() {
+		if result.Store = store.json(); !store.OK() {
 			code = exitFailed
 		}
 	}
 	var err error
 	if r != nil {
 		var found int
-		found, err = f.printSamples(cmd, r, ofDataset, result)
+		found, err = f.printSamples(cmd, r, ofDataset, &result)
 		code = max(code, found)
 	}
 	if f.pack.json {
@@ -276,7 +317,7 @@ func (f *doctorFlags) print(cmd *cobra.Command, store *storeReport, r *doctor.Re
 
 // printSamples prints a report on samples, or adds it to the JSON.
 func (f *doctorFlags) printSamples(cmd *cobra.Command, r *doctor.Report, ofDataset bool,
-	result map[string]any) (code int, err error) {
+	result *doctorJSON) (code int, err error) {
 	for i := range r.Findings {
 		of := &r.Findings[i]
 		of.Advice = doctorAdvice[of.Kind]
@@ -297,15 +338,12 @@ func (f *doctorFlags) printSamples(cmd *cobra.Command, r *doctor.Report, ofDatas
 		printLeft(cmd.OutOrStdout(), f.names)
 		return code, printFindings(cmd.OutOrStdout(), r)
 	}
-	result["samples"], result["findings"] = r.Samples, r.Findings
+	result.Samples, result.Findings, result.Kind = &r.Samples, &r.Findings, f.kind
 	if f.names != nil {
-		result["listed"], result["left_out"] = f.names.Listed, f.names.LeftOut()
-	}
-	if f.kind != "" {
-		result["kind"] = f.kind
+		result.Listed, result.LeftOut = &f.names.Listed, f.names.LeftOut()
 	}
 	if r.Mixing != nil {
-		result["mixing"] = mixingJSON(r.Mixing)
+		result.Mixing = newMixingJSON(r.Mixing)
 	}
 	return code, nil
 }
@@ -333,13 +371,8 @@ func printFindings(w io.Writer, r *doctor.Report) error {
 	return err
 }
 
-func mixingJSON(m *doctor.Mixing) map[string]any {
+func newMixingJSON(m *doctor.Mixing) *mixingJSON {
 	world := m.Worlds[0]
-	return map[string]any{
-		"parameters": paramsJSON(m.Params), "global_batch": m.GlobalBatch, "world_size": world.Size,
-		"samples_measured": m.Samples,
-		"vif":              m.VIF, "vif_accumulated": m.Pooled, "local_vif": world.VIF, "labels": m.Labels,
-		"labels_per_rank_least": world.LabelsLeast,
-		"labels_per_rank_mean":  world.LabelsMean, "same_block": world.SameBlock,
-	}
+	return &mixingJSON{m.GlobalBatch, m.Labels, world.LabelsLeast, world.LabelsMean, world.VIF, newOrderJSON(m.Params),
+		world.SameBlock, m.Samples, m.VIF, m.Pooled, world.Size}
 }

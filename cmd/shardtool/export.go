@@ -80,6 +80,22 @@ files have only the chosen samples. hf and megatron take fields with --fields, a
 	return cmd
 }
 
+// exportJSON is what export prints.
+type exportJSON struct {
+	Dataset string      `json:"dataset"`
+	Out     string      `json:"out"`
+	As      export.Form `json:"as"`
+	Digest  string      `json:"digest"`
+	Samples uint64      `json:"samples"`
+	Bytes   int64       `json:"bytes"`
+	Seconds float64     `json:"seconds"`
+	// Archives, and those of an earlier run.
+	Shards int `json:"shards"`
+	Found  int `json:"found"`
+
+	ShardList []export.Archive `json:"shard_list"`
+}
+
 func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 	if f.out == "" {
 		return usagef("name the folder or store to write to: `shardtool export DATASET OUT`")
@@ -135,11 +151,8 @@ func runExport(cmd *cobra.Command, arg string, f *exportFlags) error {
 		return err
 	}
 	took := time.Since(begin)
-	return f.result(cmd, nil, map[string]any{
-		"dataset": ds.Store().String(), "out": to.String(), "as": res.Form, "digest": res.Digest,
-		"samples": res.Samples, "shards": len(res.Shards),
-		"bytes": res.Bytes, "found": res.Found, "shard_list": res.Shards, "seconds": took.Seconds(),
-	}, func(w io.Writer) {
+	return f.result(cmd, nil, exportJSON{ds.Store().String(), to.String(), res.Form, res.Digest, res.Samples, res.Bytes,
+		took.Seconds(), len(res.Shards), res.Found, res.Shards}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s in %s, %s%s\ntook %.1fs\n", strings.TrimSuffix(to.String(), "/"),
 			plural(res.Samples, "sample"),
 			plural(len(res.Shards), "archive"), bytesText(uint64(res.Bytes)), foundText(res.Found), took.Seconds())

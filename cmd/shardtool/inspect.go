@@ -81,6 +81,7 @@ type inspectJSON struct {
 	Views         []viewJSON          `json:"views"`
 	View          *viewJSON           `json:"view,omitempty"` // of DATASET#VIEW
 	ShardList     []shardJSON         `json:"shard_list"`
+	Layers        []openLayerJSON     `json:"layers,omitempty"` // of --layer
 }
 
 // openLayerJSON describes a layer that a data set was opened with.
@@ -126,10 +127,7 @@ func runInspect(cmd *cobra.Command, arg string, f *inspectFlags) error {
 		if err != nil {
 			return err
 		}
-		return printJSON(cmd, struct {
-			inspectJSON
-			Layers []openLayerJSON `json:"layers,omitempty"` // of --layer
-		}{out, describeLayers(ds)})
+		return printJSON(cmd, out)
 	}
 	w := bufio.NewWriter(cmd.OutOrStdout())
 	if f.shard == "" {
@@ -160,6 +158,7 @@ func describe(ctx context.Context, ds *reader.Dataset, shards []shardJSON,
 		PayloadBytes: payloadBytes(ds), Digest: format.DigestString(ds.Digest()), Removed: uint64(len(in.Removed)),
 		Purged: uint64(len(in.Purged)),
 		Fields: ds.Fields(), Attributes: []string{}, Meta: in.Meta, View: viewOf(ds), ShardList: shards,
+		Layers: describeLayers(ds),
 	}
 	for _, a := range in.Attributes {
 		out.Attributes = append(out.Attributes, a.Name)
@@ -310,6 +309,19 @@ func printRows(w io.Writer, name string, rows []format.Row) {
 		})
 }
 
+// againstJSON is what inspect --against prints.
+type againstJSON struct {
+	// The same samples in the same blocks; in the same order.
+	Same        bool `json:"same"`
+	SameContent bool `json:"same_content"`
+
+	Digest          string `json:"digest"`
+	AgainstDigest   string `json:"against_digest"`
+	Samples         uint64 `json:"samples"`
+	AgainstSamples  uint64 `json:"against_samples"`
+	FirstDifference string `json:"first_difference"`
+}
+
 // compare prints whether two data sets have the same samples in the same blocks, and the first
 // difference.
 func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
@@ -334,10 +346,8 @@ func compare(cmd *cobra.Command, ds *reader.Dataset, f *inspectFlags) error {
 		}
 	}
 	digest, against := format.DigestString(ds.Digest()), format.DigestString(other.Digest())
-	err = present(cmd, f.json, map[string]any{
-		"same": same, "same_content": content, "digest": digest, "against_digest": against,
-		"samples": ds.NumSamples(), "against_samples": other.NumSamples(), "first_difference": first,
-	}, func(w io.Writer) {
+	err = present(cmd, f.json, byName{againstJSON{same, content, digest, against, ds.NumSamples(), other.NumSamples(),
+		first}}, func(w io.Writer) {
 		switch {
 		case same:
 			fmt.Fprintf(w, "same samples, same blocks: %s\n", digest)

@@ -13,6 +13,27 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
+// checkpointJSON is what inspect --checkpoint prints.
+type checkpointJSON struct {
+	Epoch uint64 `json:"epoch"`
+	// Samples or units of the epoch that were delivered, over all ranks; of how many samples.
+	Position uint64 `json:"position"`
+	Samples  uint64 `json:"samples"`
+	// Of units: those of the epoch.
+	Units *uint64 `json:"units,omitempty"`
+
+	GlobalBatch int    `json:"global_batch"`
+	Skipped     uint64 `json:"skipped"`
+	// The data set of the checkpoint, and the newest generation with the same samples.
+	Tables        string `json:"tables"`
+	Digest        string `json:"digest"`
+	ResumedTables string `json:"resumed_tables"`
+
+	Parameters     orderJSON      `json:"parameters"`
+	UnitParameters *units.Params  `json:"unit_parameters,omitempty"` // of units
+	Lanes          []inspect.Lane `json:"lanes,omitzero"`            // of samples
+}
+
 // inspectCheckpoint prints the place of a checkpoint in a data set.
 func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	ctx := cmd.Context()
@@ -24,11 +45,10 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	}
 	defer run.Close()
 	ds, plan, cp := run.Sources[0], run.Plans[0], flags.opt.Checkpoint.Dataset
-	result := map[string]any{
-		"epoch": cp.Epoch, "position": cp.Position, "samples": plan.Samples(), "global_batch": cp.GlobalBatch,
-		"tables":         cp.Tables,
-		"resumed_tables": ds.Info().Tables, "digest": format.DigestString(ds.Digest()), "skipped": cp.Skipped,
-		"parameters": paramsJSON(cp.Params),
+	result := checkpointJSON{
+		Epoch: cp.Epoch, Position: cp.Position, Samples: plan.Samples(), GlobalBatch: cp.GlobalBatch, Tables: cp.Tables,
+		ResumedTables: ds.Info().Tables, Digest: format.DigestString(ds.Digest()), Skipped: cp.Skipped,
+		Parameters: newOrderJSON(cp.Params),
 	}
 	fits := fmt.Sprintf("it fits %v, %s; %s%s", ds.Store(), ds.Info().Tables, paramsText(cp.Params),
 		skippedText(cp.Skipped))
@@ -39,8 +59,8 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 	if err != nil {
 		return err
 	}
-	result["lanes"] = lanes
-	return present(cmd, f.json, result, func(w io.Writer) {
+	result.Lanes = lanes
+	return present(cmd, f.json, byName{result}, func(w io.Writer) {
 		if cp.Epoch > 0 && cp.Position == 0 { // no lane has begun: their rows would be empty
 			fmt.Fprintf(w, "%s: %s done, %s each; epoch %d has not begun; batches of %d; %s\n", shown(f.checkpoint),
 				plural(cp.Epoch, "epoch"),
@@ -65,7 +85,7 @@ func inspectCheckpoint(cmd *cobra.Command, arg string, f *inspectFlags) error {
 
 // inspectUnits prints the place of a checkpoint of units. result and fits are what it has in common
 // with other checkpoints.
-func inspectUnits(cmd *cobra.Command, u *epochplan.Order, f *inspectFlags, cp *order.Checkpoint, result map[string]any,
+func inspectUnits(cmd *cobra.Command, u *epochplan.Order, f *inspectFlags, cp *order.Checkpoint, result checkpointJSON,
 	fits string) error {
 	count := uint64(0)
 	if cp.Epoch < order.MaxEpochs {
@@ -79,8 +99,8 @@ func inspectUnits(cmd *cobra.Command, u *epochplan.Order, f *inspectFlags, cp *o
 		}
 	}
 	m := cp.Units
-	result["units"], result["unit_parameters"] = count, units.ParamsOf(m)
-	return present(cmd, f.json, result, func(w io.Writer) {
+	result.Units, result.UnitParameters = &count, new(units.ParamsOf(m))
+	return present(cmd, f.json, byName{result}, func(w io.Writer) {
 		fmt.Fprintf(w,
 			"%s: epoch %d, position %s of %s, batches of %d\n%s\n%s of %d by %s, long samples: %s, windows of %d samples\n",
 			shown(f.checkpoint), cp.Epoch, countText(cp.Position), plural(count, "unit"), cp.GlobalBatch, fits, m.Kind,

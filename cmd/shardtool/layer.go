@@ -219,18 +219,43 @@ func (f *layerFlags) open(cmd *cobra.Command, dataset, target string, srcs []str
 	return p.openSources(cmd, found)
 }
 
+// layerAddJSON is what layer add prints.
+type layerAddJSON struct {
+	Dataset    string `json:"dataset"`
+	Layer      string `json:"layer"`
+	Generation uint64 `json:"generation"`
+	Tables     string `json:"tables"`
+	runJSON
+	// Samples without a row.
+	Missing uint64 `json:"missing"`
+	// Rows left out: unknown key, removed sample, already in the layer (`--append`).
+	Unknown int64 `json:"unknown"`
+	Removed int64 `json:"removed"`
+	Covered int64 `json:"covered"`
+}
+
+// layerLsJSON is what layer ls prints.
+type layerLsJSON struct {
+	Dataset string              `json:"dataset"`
+	Layers  []*writer.LayerInfo `json:"layers"`
+}
+
+// layerRemoveJSON is what layer remove prints.
+type layerRemoveJSON struct {
+	Layer   string `json:"layer"`
+	Deleted int    `json:"deleted"` // objects
+	Bytes   int64  `json:"bytes"`
+}
+
 // printLayer prints what layer add published.
 func printLayer(cmd *cobra.Command, f *outputFlags, base, store objstore.Store, res *writer.LayerResult,
 	names *tally.Tally, took time.Duration) error {
-	return f.result(cmd, names, withNames(names, 0, map[string]any{
-		"dataset": base.String(), "layer": store.String(), "generation": res.Generation, "tables": res.Tables,
-		"samples": res.Samples,
-		"shards":  res.Shards, "blocks": res.Blocks, "bytes": res.Bytes, "payload_bytes": res.PayloadBytes,
-		"written": res.Written,
-		"adopted": res.Adopted, "missing": res.Missing, "unknown": res.Unknown, "removed": res.Removed,
-		"covered": res.Covered,
-		"already": res.Already, "seconds": took.Seconds(),
-	}), func(out io.Writer) {
+	return f.result(cmd, names, layerAddJSON{
+		Dataset: base.String(), Layer: store.String(), Generation: res.Generation, Tables: res.Tables,
+		runJSON: runJSON{totalsJSON{res.Samples, res.Shards, res.Blocks, res.Bytes, res.PayloadBytes},
+			res.Written, res.Adopted, res.Already, namesOf(names, 0), took.Seconds()},
+		Missing: res.Missing, Unknown: res.Unknown, Removed: res.Removed, Covered: res.Covered,
+	}, func(out io.Writer) {
 		fmt.Fprintf(out, "%s: a layer over %s in %s, %s of fields stored in %s\n", store, plural(res.Samples, "sample"),
 			plural(res.Shards, "shard"),
 			bytesText(res.PayloadBytes), bytesText(res.Bytes))
@@ -266,7 +291,7 @@ readers follow the data set.`,
 			if err != nil {
 				return err
 			}
-			return present(cmd, asJSON, map[string]any{"dataset": base.String(), "layers": list},
+			return present(cmd, asJSON, layerLsJSON{base.String(), list},
 				func(w io.Writer) { printLayers(w, base, list) })
 		},
 	}
@@ -337,8 +362,7 @@ at the next object that they read. If the command is interrupted, the same comma
 			if err != nil {
 				return err
 			}
-			return present(cmd, asJSON, map[string]any{"layer": store.String(), "deleted": len(res.Objects),
-				"bytes": res.Bytes}, func(w io.Writer) {
+			return present(cmd, asJSON, byName{layerRemoveJSON{store.String(), len(res.Objects), res.Bytes}}, func(w io.Writer) {
 				fmt.Fprintf(w, "removed %s: deleted %s of %s\n", store, plural(len(res.Objects), "object"),
 					bytesText(uint64(res.Bytes)))
 			})

@@ -43,16 +43,33 @@ Parts that do not belong together are an error: parts of other sources, with oth
 	return cmd
 }
 
+// missingJSON is what missing prints.
+type missingJSON struct {
+	Dataset string `json:"dataset"`
+	Name    string `json:"name"` // the beginning of the shards' names
+	Parts   int    `json:"parts"`
+	// Numbers of the parts that are missing or incomplete.
+	Missing []int `json:"missing"`
+	// Why a part is incomplete, by its number.
+	Damaged map[string]string `json:"damaged"`
+	// The generation that commit will publish, and whether it has.
+	Generation uint64 `json:"generation"`
+	Published  bool   `json:"published"`
+	// Of the parts that exist.
+	Samples uint64 `json:"samples"`
+	Shards  uint64 `json:"shards"`
+	Bytes   uint64 `json:"bytes"`
+}
+
 func (p *partsCommand) printMissing(cmd *cobra.Command, store objstore.Store, r *writer.PartsReport) error {
 	damaged := map[string]string{}
 	for part, why := range r.Damaged {
 		damaged[strconv.Itoa(part)] = why
 	}
-	if err := present(cmd, p.json, map[string]any{
-		"dataset": store.String(), "name": r.Name, "parts": r.Parts, "generation": r.Generation,
-		"published": r.Published, "missing": append([]int{}, r.Missing...),
-		"damaged": damaged, "samples": r.Samples, "shards": r.Shards, "bytes": r.Bytes,
-	}, func(w io.Writer) {
+	if err := present(cmd, p.json, byName{missingJSON{
+		store.String(), r.Name, r.Parts, append([]int{}, r.Missing...), damaged, r.Generation, r.Published, r.Samples,
+		r.Shards, r.Bytes,
+	}}, func(w io.Writer) {
 		if len(r.Missing) > 0 {
 			// as `sbatch --array` takes them
 			fmt.Fprintln(w, strings.ReplaceAll(strings.Trim(fmt.Sprint(r.Missing), "[]"), " ", ","))

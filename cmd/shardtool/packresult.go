@@ -40,18 +40,70 @@ func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleE
 	}
 }
 
+// currentJSON names a generation.
+type currentJSON struct {
+	Generation uint64 `json:"generation"` // its number
+	Tables     string `json:"tables"`     // its name: DATASET@ with the 16 digits opens it
+	Digest     string `json:"digest"`     // of the content
+}
+
+// totalsJSON are the totals of a data set.
+type totalsJSON struct {
+	Samples      uint64 `json:"samples"`
+	Shards       uint64 `json:"shards"`
+	Blocks       uint64 `json:"blocks"`
+	Bytes        uint64 `json:"bytes"`         // stored
+	PayloadBytes uint64 `json:"payload_bytes"` // of fields
+}
+
+// runJSON is what a run has written.
+type runJSON struct {
+	totalsJSON
+	// Samples of this run, and taken over by `--resume`.
+	Written int64 `json:"written"`
+	Adopted int64 `json:"adopted"`
+	// It had been published, or the part packed, before.
+	Already bool `json:"already"`
+	*namesJSON
+
+	Seconds float64 `json:"seconds"`
+}
+
+// namesJSON is what became of the files, rows or samples of the sources.
+type namesJSON struct {
+	// Listed files, rows or samples of the sources; [by rule](files.md#what-was-left-out), left out;
+	// and skipped for another reason.
+	Listed  int64                `json:"listed"`
+	LeftOut map[tally.Rule]int64 `json:"left_out"`
+	Refused int64                `json:"refused"`
+}
+
+// skippedJSON counts samples that could not be packed.
+type skippedJSON struct {
+	// Samples left out by `--on-error skip`, and the object that lists them, or empty.
+	Skipped     int64  `json:"skipped"`
+	SkippedList string `json:"skipped_list"`
+}
+
+// packJSON is what pack, index and commit print of what they published.
+type packJSON struct {
+	Dataset string `json:"dataset"`
+	currentJSON
+	runJSON
+	skippedJSON
+}
+
 // printResult prints what was published.
 // names accounts for the names and rows that the sources have; nil where they are not known.
 func printResult(cmd *cobra.Command, f *outputFlags, store objstore.Store, res *writer.Result, names *tally.Tally,
 	took time.Duration) error {
-	if err := f.result(cmd, names, withNames(names, refused(res.Skipped, res.LeftOut), map[string]any{
-		"dataset": store.String(), "generation": res.Generation, "tables": res.Tables,
-		"digest":  format.DigestString(res.Digest),
-		"samples": res.Samples, "shards": res.Shards, "blocks": res.Blocks, "bytes": res.Bytes,
-		"payload_bytes": res.PayloadBytes,
-		"written":       res.Written, "adopted": res.Adopted, "skipped": res.Skipped, "skipped_list": res.SkippedList,
-		"already": res.Already, "seconds": took.Seconds(),
-	}), func(w io.Writer) {
+	if err := f.result(cmd, names, packJSON{
+		Dataset:     store.String(),
+		currentJSON: currentJSON{res.Generation, res.Tables, format.DigestString(res.Digest)},
+		runJSON: runJSON{totalsJSON{res.Samples, res.Shards, res.Blocks, res.Bytes, res.PayloadBytes},
+			res.Written, res.Adopted, res.Already, namesOf(names, refused(res.Skipped, res.LeftOut)), took.Seconds()},
+		skippedJSON: skippedJSON{res.Skipped, res.SkippedList},
+	}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s in %s, %s of fields stored in %s, %s\n", store, plural(res.Samples, "sample"),
 			plural(res.Shards, "shard"),
 			bytesText(res.PayloadBytes), bytesText(res.Bytes), format.DigestString(res.Digest))
@@ -75,12 +127,12 @@ func printEnd(w io.Writer, res *writer.Result, names *tally.Tally, took time.Dur
 	fmt.Fprintf(w, "took %.1fs\n", took.Seconds())
 }
 
-// withNames adds what became of the names that were listed.
-func withNames(names *tally.Tally, refused int64, out map[string]any) map[string]any {
-	if names != nil {
-		out["listed"], out["left_out"], out["refused"] = names.Listed, names.LeftOut(), refused
+// namesOf returns what became of the names that were listed; nil where they are not known.
+func namesOf(names *tally.Tally, refused int64) *namesJSON {
+	if names == nil {
+		return nil
 	}
-	return out
+	return &namesJSON{names.Listed, names.LeftOut(), refused}
 }
 
 // printLeft prints what was left out, by rule.

@@ -89,6 +89,21 @@ func taskNumber(getenv func(string) string) (part int, from string, err error) {
 	return part, from, nil
 }
 
+// partJSON is what pack --parts prints.
+type partJSON struct {
+	Dataset string `json:"dataset"`
+	// The generation that commit will publish, or has published.
+	Generation uint64 `json:"generation"`
+	Published  bool   `json:"published"`
+	// Number of the part, from 0, and how many.
+	Part  int `json:"part"`
+	Parts int `json:"parts"`
+	// Object that describes the part.
+	Manifest string `json:"manifest"`
+	runJSON
+	skippedJSON
+}
+
 // packPart packs one part.
 func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *ingest.Input, bar *progress,
 	begin time.Time) error {
@@ -111,15 +126,13 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *inges
 	if res.Already { // it was not read
 		names = nil
 	}
-	if err := f.result(cmd, names, withNames(names, refused(res.Skipped, res.LeftOut), map[string]any{
-		"dataset": store.String(), "generation": res.Generation, "part": f.parts.part, "parts": f.parts.parts,
-		"manifest": res.Object,
-		"already":  res.Already, "published": res.Published, "samples": res.Samples, "shards": res.Shards,
-		"blocks": res.Blocks,
-		"bytes":  res.Bytes, "payload_bytes": res.PayloadBytes, "written": res.Written, "adopted": res.Adopted,
-		"skipped":      res.Skipped,
-		"skipped_list": res.SkippedList, "seconds": took.Seconds(),
-	}), func(w io.Writer) { f.printPart(w, store, res, names, took) }); err != nil {
+	if err := f.result(cmd, names, partJSON{
+		Dataset: store.String(), Generation: res.Generation, Part: f.parts.part, Parts: f.parts.parts,
+		Manifest: res.Object, Published: res.Published,
+		runJSON: runJSON{totalsJSON{res.Samples, res.Shards, res.Blocks, res.Bytes, res.PayloadBytes},
+			res.Written, res.Adopted, res.Already, namesOf(names, refused(res.Skipped, res.LeftOut)), took.Seconds()},
+		skippedJSON: skippedJSON{res.Skipped, res.SkippedList},
+	}, func(w io.Writer) { f.printPart(w, store, res, names, took) }); err != nil {
 		return err
 	}
 	if res.Already {

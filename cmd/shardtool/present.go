@@ -29,12 +29,29 @@ func (f *outputFlags) addWriting(cmd *cobra.Command) {
 
 // result is present, for what a command has written. With --quiet people are told only what was
 // left out; names may be nil.
-func (f *outputFlags) result(cmd *cobra.Command, names *tally.Tally, v map[string]any, text func(w io.Writer)) error {
+func (f *outputFlags) result(cmd *cobra.Command, names *tally.Tally, v any, text func(w io.Writer)) error {
 	if f.quiet && !f.json {
 		printLeft(cmd.ErrOrStderr(), names)
 		return nil
 	}
-	return present(cmd, f.json, v, text)
+	return present(cmd, f.json, byName{v}, text)
+}
+
+// byName is a struct whose members JSON has in the order of their names, as programs know them. Types
+// that several results embed may then declare them in any order.
+type byName struct{ of any }
+
+// MarshalJSON encodes the struct.
+func (b byName) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(b.of)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return nil, err
+	}
+	return json.Marshal(members)
 }
 
 // printJSON writes one indented value.

@@ -61,7 +61,7 @@ A pack that loses objects to a prune fails, and names them.`,
 			if !opt.DryRun {
 				sweep(cmd.Context(), store)
 			}
-			if err := present(cmd, asJSON, pruneJSON(res, &opt),
+			if err := present(cmd, asJSON, byName{newPruneJSON(res, &opt)},
 				func(w io.Writer) { printPruned(w, res, &opt) }); err != nil {
 				return err
 			}
@@ -143,23 +143,39 @@ func printPruned(w io.Writer, res *writer.PruneResult, opt *writer.PruneOptions)
 		plural(len(res.Kept), "generation"))
 }
 
-func pruneJSON(res *writer.PruneResult, opt *writer.PruneOptions) map[string]any {
+// pruneJSON is what prune prints.
+type pruneJSON struct {
+	// Objects deleted, or with `--dry-run` to be deleted.
+	Deleted []string `json:"deleted"`
+	Bytes   int64    `json:"bytes"`
+	DryRun  bool     `json:"dry_run"`
+	// Objects named like shards that shardtool did not write.
+	Left []string `json:"left"`
+	// Tables of the generations kept.
+	Kept []string `json:"kept"`
+	// Objects younger than `--grace`.
+	Spared      []string `json:"spared"`
+	SparedBytes uint64   `json:"spared_bytes"`
+	Grace       float64  `json:"grace_seconds"`
+
+	Versions        bool                 `json:"versions_may_remain"`
+	VersionsDeleted []writer.KeptVersion `json:"versions_deleted,omitzero"`
+	VersionsLeft    []writer.KeptVersion `json:"versions_left,omitzero"`
+}
+
+func newPruneJSON(res *writer.PruneResult, opt *writer.PruneOptions) pruneJSON {
 	names := func(objects []objstore.Info) []string {
-		out := make([]string, len(objects))
+		out := make([]string, len(objects)) // [] rather than null
 		for i := range out {
 			out[i] = objects[i].Name
 		}
 		return out
 	}
-	all := map[string]any{
-		// [] rather than null
-		"deleted": names(res.Objects), "bytes": res.Bytes, "dry_run": opt.DryRun, "left": names(res.Left),
-		"kept":   append([]string{}, res.Kept...),
-		"spared": names(res.Young), "spared_bytes": sumSizes(res.Young), "grace_seconds": max(0, opt.Grace.Seconds()),
-	}
-	all["versions_may_remain"] = res.Versions
+	all := pruneJSON{Deleted: names(res.Objects), Bytes: res.Bytes, DryRun: opt.DryRun, Left: names(res.Left),
+		Kept: append([]string{}, res.Kept...), Spared: names(res.Young), SparedBytes: sumSizes(res.Young),
+		Grace: max(0, opt.Grace.Seconds()), Versions: res.Versions}
 	if opt.Versions || len(res.VersionsLeft) > 0 {
-		all["versions_deleted"], all["versions_left"] = append([]writer.KeptVersion{}, res.VersionsDeleted...),
+		all.VersionsDeleted, all.VersionsLeft = append([]writer.KeptVersion{}, res.VersionsDeleted...),
 			append([]writer.KeptVersion{}, res.VersionsLeft...)
 	}
 	return all

@@ -70,6 +70,36 @@ local VIF, and with --pack or --bucket the tokens of a rank, are still those of 
 	return cmd
 }
 
+// simulateJSON is what simulate prints of a data set.
+type simulateJSON struct {
+	*simulate.Report
+	// The attribute; empty for places in storage.
+	Label      string    `json:"label"`
+	Parameters orderJSON `json:"parameters"`
+	balances
+}
+
+// simulateUnitsJSON is what simulate --pack and --bucket print of a data set.
+type simulateUnitsJSON struct {
+	*simulate.UnitReport
+	Parameters orderJSON    `json:"parameters"`
+	Units      units.Params `json:"unit_parameters"`
+	balances
+}
+
+// simulateMixJSON is what simulate prints of a mix.
+type simulateMixJSON struct {
+	*simulate.MixReport
+	Label string `json:"label"`
+	balances
+}
+
+// simulateMixUnitsJSON is what simulate --pack and --bucket print of a mix.
+type simulateMixUnitsJSON struct {
+	*simulate.MixUnitReport
+	balances
+}
+
 func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	ctx := cmd.Context()
 	if err := f.fill(); err != nil {
@@ -106,12 +136,7 @@ func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
 	if err != nil {
 		return err
 	}
-	return present(cmd, f.json, struct {
-		*simulate.Report
-		Label      string `json:"label"`
-		Parameters any    `json:"parameters"`
-		balances
-	}{r, f.label, paramsJSON(plan.Params()), costs}, func(w io.Writer) {
+	return present(cmd, f.json, simulateJSON{r, f.label, newOrderJSON(plan.Params()), costs}, func(w io.Writer) {
 		f.print(w, r, plan.Params(), ds.Info().Bytes)
 		costs.print(w)
 	})
@@ -167,12 +192,7 @@ func (f *simulateFlags) walkUnits(cmd *cobra.Command, run *openedRun, u *epochpl
 		return err
 	}
 	p := u.Units.Params()
-	return present(cmd, f.json, struct {
-		*simulate.UnitReport
-		Parameters any          `json:"parameters"`
-		Units      units.Params `json:"unit_parameters"`
-		balances
-	}{r, paramsJSON(u.Order().Params()), p, costs}, func(w io.Writer) {
+	return present(cmd, f.json, simulateUnitsJSON{r, newOrderJSON(u.Order().Params()), p, costs}, func(w io.Writer) {
 		printUnits(w, r, u, p, v)
 		costs.print(w)
 	})
@@ -194,10 +214,7 @@ func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64
 		if u.Verdict, err = f.verdict(cmd.Context(), run, u.Verdict); err != nil {
 			return err
 		}
-		return present(cmd, f.json, struct {
-			*simulate.MixUnitReport
-			balances
-		}{u, costs}, func(w io.Writer) {
+		return present(cmd, f.json, simulateMixUnitsJSON{u, costs}, func(w io.Writer) {
 			fmt.Fprintf(w, "positions %s to %s: %s in %s batches\n", countText(u.Position), countText(u.End),
 				plural(u.Units, "unit"), countText(u.Batches))
 			printMixUnits(w, u)
@@ -208,11 +225,7 @@ func (f *simulateFlags) walkMix(cmd *cobra.Command, run *openedRun, epoch uint64
 		return err
 	}
 	r.Weighted = slices.ContainsFunc(run.Sources, func(ds *reader.Dataset) bool { return ds != nil && weighted(ds) })
-	return present(cmd, f.json, struct {
-		*simulate.MixReport
-		Label string `json:"label"`
-		balances
-	}{r, f.label, costs}, func(w io.Writer) {
+	return present(cmd, f.json, simulateMixJSON{r, f.label, costs}, func(w io.Writer) {
 		f.printMix(w, r)
 		costs.print(w)
 	})

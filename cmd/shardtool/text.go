@@ -35,10 +35,18 @@ func paramsText(p order.Params) string {
 		p.Lanes, runs, p.Delay, p.Head, p.Affinity, p.Tail)
 }
 
-func paramsJSON(p order.Params) map[string]any {
-	return map[string]any{
-		"seed": p.Seed, "shuffle": p.Shuffle, "lanes": p.Lanes, "run_blocks": p.RunBlocks, "delay": p.Delay,
-		"head":     p.Head,
-		"affinity": p.Affinity, "tail": p.Tail,
-	}
+// orderJSON has the parameters of an order.
+type orderJSON struct {
+	Affinity  order.Affinity `json:"affinity"`
+	Delay     uint32         `json:"delay"`
+	Head      uint32         `json:"head"`
+	Lanes     uint32         `json:"lanes"`
+	RunBlocks uint32         `json:"run_blocks"`
+	Seed      uint64         `json:"seed"`
+	Shuffle   bool           `json:"shuffle"`
+	Tail      order.Tail     `json:"tail"`
+}
+
+func newOrderJSON(p order.Params) orderJSON {
+	return orderJSON{p.Affinity, p.Delay, p.Head, p.Lanes, p.RunBlocks, p.Seed, p.Shuffle, p.Tail}
 }

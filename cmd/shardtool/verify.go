@@ -48,6 +48,15 @@ data set; verify the layer itself by its own address.`,
 	return cmd
 }
 
+// verifyJSON is what verify prints.
+type verifyJSON struct {
+	// No fault.
+	OK bool `json:"ok"`
+	*check.Report
+
+	Seconds float64 `json:"seconds"`
+}
+
 func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 	if err := checkRun(f.memory, f.work); err != nil {
 		return err
@@ -81,11 +90,7 @@ func runVerify(cmd *cobra.Command, arg string, f *verifyFlags) error {
 		report.Faults = []check.Fault{}
 	}
 	took := time.Since(begin)
-	err = present(cmd, f.json, struct {
-		OK bool `json:"ok"`
-		*check.Report
-		Seconds float64 `json:"seconds"`
-	}{report.OK(), report, took.Seconds()}, func(w io.Writer) { printReport(w, report, took) })
+	err = present(cmd, f.json, verifyJSON{report.OK(), report, took.Seconds()}, func(w io.Writer) { printReport(w, report, took) })
 	return cmp.Or(err, verifyError(store, report, ended))
 }
 

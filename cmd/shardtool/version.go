@@ -11,6 +11,15 @@ import (
 	"github.com/shardtool/shardtool/internal/sys/build"
 )
 
+// versionJSON is what version prints.
+type versionJSON struct {
+	Version string `json:"version"`
+	Format  string `json:"format"`
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+}
+
 func newVersion() *cobra.Command {
 	var asJSON, texts bool
 	cmd := &cobra.Command{
@@ -24,8 +33,7 @@ func newVersion() *cobra.Command {
 				_, err := fmt.Fprint(cmd.OutOrStdout(), licenses)
 				return err
 			}
-			return present(cmd, asJSON, map[string]string{"version": version, "format": formatVersion(),
-				"go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH},
+			return present(cmd, asJSON, byName{versionJSON{version, formatVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH}},
 				func(w io.Writer) { fmt.Fprintln(w, versionText()) })
 		},
 	}
