@@ -10,8 +10,8 @@ import (
 	"github.com/shardtool/shardtool/reader/order"
 )
 
-// Spread is how far the costliest rank of a step is above the mean of its ranks, as their ratio:
-// the mean over steps, and the largest.
+// Spread is the cost of the costliest rank of a step over the mean of its ranks: the mean over
+// steps, and the largest.
 type Spread struct {
 	Mean float64 `json:"mean"`
 	Most float64 `json:"most"`
@@ -26,16 +26,17 @@ type Balance struct {
 	Cost  string `json:"cost"` // the expression
 	World int    `json:"world_size"`
 	Group int    `json:"cost_group"` // ranks that share their entries
-	Steps uint64 `json:"steps"`
+	Steps uint64 `json:"steps"`      // measured
 	Division
-	// MicroBatches is the same of the micro-batches of all ranks; nil where a rank has one.
+	// MicroBatches is the same of the micro-batches of all ranks. It is nil where a rank has one.
 	MicroBatches *MicroBalance `json:"micro_batches,omitempty"`
 }
 
-// Division is how costs are divided among ranks, or among micro-batches. Without is for ones that
-// get consecutive entries, as they do without costs, and With is for those of the run. No division
-// comes below Bound: the one that has the costliest entry has at least the cheapest ones beside it.
+// Division is how costs are divided among ranks, or among micro-batches.
 type Division struct {
+	// The cost of the costliest rank of a step over the mean of its ranks: without costs, with them,
+	// and what no division comes below. Without is for ranks that get consecutive entries. Bound holds
+	// because the rank that has the costliest entry has at least the cheapest ones beside it.
 	Without Spread `json:"without"`
 	With    Spread `json:"with"`
 	Bound   Spread `json:"bound"`
@@ -43,7 +44,7 @@ type Division struct {
 
 // MicroBalance is how costs are divided among micro-batches, Count of each rank.
 type MicroBalance struct {
-	Count int `json:"count"`
+	Count int `json:"count"` // of a rank
 	Division
 }
 

@@ -37,42 +37,38 @@ type RemoveOptions struct {
 	Layers []objstore.Store
 }
 
-// RemoveReport is what RemoveKeys did, or would do.
+// RemoveReport is what RemoveKeys did, or with DryRun would do. Shards is how many shards hold the
+// samples, and Layers are those of RemoveOptions.
 type RemoveReport struct {
-	// Keys is how many different keys were given.
-	Keys int `json:"keys"`
-	// Samples is how many samples were removed, or put back with Restore; Already how many samples
-	// with these keys were removed before, or with Restore were not removed. A data set that keeps
-	// duplicates may have several samples to a key.
+	Keys int `json:"keys"` // different keys given
+	// Samples removed, or put back by restoring; those for which nothing changed. A data set that
+	// keeps duplicates may have several samples to a key.
 	Samples uint64 `json:"samples"`
 	Already uint64 `json:"already"`
-	// Shards is how many shards hold the samples.
+
 	Shards int `json:"shards"`
-	// Missing is how many keys no sample has; MissingKeys are the first of them.
+	// Missing are keys that no sample has, and MissingKeys the first ten.
 	Missing     int      `json:"missing"`
 	MissingKeys []string `json:"missing_keys"`
-	// Removed of Total samples of the data set are removed now.
+	// Samples of the data set that are removed now, of how many.
 	Removed uint64 `json:"removed"`
 	Total   uint64 `json:"total"`
-	// Generation and Tables name the current generation afterwards; Digest stays the same.
+	// The generation afterwards. Digest stays the same.
 	Generation uint64 `json:"generation"`
 	Tables     string `json:"tables"`
 	Digest     string `json:"digest"`
-	// DryRun: nothing was changed.
-	DryRun bool `json:"dry_run"`
-	// Layers are the layers of RemoveOptions.
+
+	DryRun bool          `json:"dry_run"`
 	Layers []LayerReport `json:"layers"`
 }
 
-// LayerReport is a layer after its base changed.
+// LayerReport is a layer after its base changed. Changed reports that a generation was published.
 type LayerReport struct {
-	Layer string `json:"layer"`
-	// Changed reports that a generation was published; Generation and Tables name the current one.
+	Layer      string `json:"layer"`
 	Changed    bool   `json:"changed"`
 	Generation uint64 `json:"generation,omitempty"`
 	Tables     string `json:"tables,omitempty"`
-	// Error says why the layer was left alone: it is not one of this data set.
-	Error string `json:"error,omitempty"`
+	Error      string `json:"error,omitempty"` // why it was left alone. It is no layer of this data set.
 }
 
 // RemoveKeys removes the samples with the given keys from the current generation of a data set, and

@@ -18,35 +18,31 @@ import (
 	"github.com/shardtool/shardtool/objstore"
 )
 
-// LayerInfo describes a layer and how it fits its base.
+// LayerInfo describes a layer and how it fits its base. Bytes is the length of all shards.
 type LayerInfo struct {
-	// Name is the layer's name, where it is in the folder of its base.
-	Name string `json:"name,omitempty"`
-	// Layer is the address of the layer.
-	Layer string `json:"layer"`
-	// Fits reports that the layer can be read with the base; Error says why not, or why it cannot be
-	// read at all.
+	Name  string `json:"name,omitempty"` // in `layers/` of its base
+	Layer string `json:"layer"`          // its address
+	// Fits reports that the layer can be read with the base, and Error why not.
 	Fits  bool   `json:"fits"`
 	Error string `json:"error,omitempty"`
-	// Unpublished reports that there is nothing but objects of runs that have not published.
-	Unpublished bool `json:"unpublished,omitempty"`
-	// Behind is how many samples are removed in the base and not in the layer, or the reverse where
-	// the layer could have them back.
+
+	Unpublished bool `json:"unpublished,omitempty"` // only objects of a run that has not ended
+	// Behind are samples removed in the base and not in the layer, or the reverse. The layer could
+	// have the latter back.
 	Behind int `json:"behind"`
-	// Covered of Samples of the base have their place in the layer. Nothing is how many of them the
-	// layer has nothing for.
+	// Samples of the base that the layer covers, of how many; those to which it adds nothing.
 	Covered uint64 `json:"covered"`
 	Samples uint64 `json:"samples"`
 	Nothing uint64 `json:"nothing"`
-	// Bytes is the length of all shards.
+
 	Bytes      uint64              `json:"bytes"`
 	Generation uint64              `json:"generation"`
 	Tables     string              `json:"tables"`
 	Fields     []format.FieldTotal `json:"fields"`
 	Attributes []string            `json:"attributes"`
 	Replaces   []string            `json:"replaces"`
-	// Clashes are fields and attributes that the base has too and the layer does not replace: reading
-	// both is an error.
+	// Clashes are names that the base has too. The layer does not replace them: reading both is an
+	// error.
 	Clashes []string `json:"clashes"`
 }
 

@@ -50,55 +50,56 @@ type PurgeOptions struct {
 
 // PurgeReport is the receipt of a purge.
 type PurgeReport struct {
-	// Samples are the samples whose bytes are gone from the current generation, by this purge.
+	// Samples whose bytes are gone. They are gone from the current generation, by this purge.
 	Samples []PurgedSample `json:"samples"`
-	// Shards are the shards that were rewritten.
+	// Shards that were rewritten.
 	Shards []PurgedShard `json:"shards"`
-	// Generation and Tables name the current generation afterwards. Digest is what it was.
+	// The generation afterwards. Digest is what it was.
 	Generation uint64 `json:"generation"`
 	Tables     string `json:"tables"`
 	Digest     string `json:"digest"`
-	// Holding are the tables of the generations in the store that still hold bytes of purged samples.
-	// So do orphans of theirs, and archives of another tool with samples of the same keys.
+	// Holding are earlier generations, and shards that none names, that still hold the bytes. So do
+	// archives of another tool with samples of the same keys. Generations have the names of their
+	// tables.
 	Holding []string `json:"generations_holding"`
-	// Searched are the tables of generations with other shards, which were searched for the keys of
-	// purged samples and have none: the same content under another key is not found there. Unknown is
-	// how many purged samples have keys that nothing in the store tells any more.
+	// Searched are generations where the purged keys are not. They have other shards: the same content
+	// under another key is not found there.
 	Searched []string `json:"generations_searched"`
-	Unknown  int      `json:"unknown_keys"`
-	// NotSearched is what may hold bytes of purged samples and was not searched: objects of packs that
+	// Samples purged earlier whose keys are nowhere: the generations searched may hold them.
+	Unknown int `json:"unknown_keys"`
+	// NotSearched is what may hold the bytes and was not searched. These are objects of packs that
 	// have not published, because they were killed or still run; shards of layers that have not
 	// published and cannot be told apart; folders below layers/ that are none of PurgeOptions.Layers;
 	// and programs that write into the same place now, as far as the store knows.
 	NotSearched []string `json:"not_searched"`
-	// Versions reports that the store keeps versions of what was deleted or replaced, or may: they
-	// have the bytes.
+	// Versions reports that the store keeps, or may keep, versions that have the bytes. They are of
+	// what was deleted or replaced.
 	Versions bool `json:"versions_may_remain"`
-	// VersionsDeleted are those of the data set and its layers that PurgeOptions.Versions deleted, or
-	// would delete, and VersionsLeft those that are there, and objects that the store refused to
-	// delete. The receipts of layers have none.
+	// Versions deleted, and left. They are of the data set and its layers: those that
+	// PurgeOptions.Versions deleted, or would delete; those that are there, and objects that the store
+	// refused to delete. The receipts of layers have none.
 	VersionsDeleted []KeptVersion `json:"versions_deleted,omitempty"`
 	VersionsLeft    []KeptVersion `json:"versions_left,omitempty"`
-	// NamesLeft are places that may still name purged samples, their classes or labels.
+	// NamesLeft is what may still name purged samples. It may also name their classes or labels.
 	NamesLeft []NameLeft `json:"names_left"`
-	// Deleted are the objects that PurgeOptions.Generations deleted, or would delete.
+	// Objects of the generations that were deleted, or would be. See PurgeOptions.Generations.
 	Deleted []string `json:"deleted"`
-	DryRun  bool     `json:"dry_run"`
-	// Layers are the receipts of PurgeOptions.Layers. Other layers of the data set are not known, and
-	// may hold what their makers derived from the samples.
+
+	DryRun bool `json:"dry_run"`
+	// Layers with their receipts. They are PurgeOptions.Layers: other layers of the data set are not
+	// known, and may hold what their makers derived from the samples.
 	Layers []PurgedLayer `json:"layers"`
 }
 
 // PurgedLayer is the receipt of a layer.
 type PurgedLayer struct {
 	Layer string `json:"layer"`
-	// Error says why the layer was left alone: it is not one of this data set.
-	Error string `json:"error,omitempty"`
-	// Unpublished reports that no run has published the layer. The receipt then has what its runs
-	// have put: Holding are those of its objects that hold bytes of samples purged from the data set.
+	Error string `json:"error,omitempty"` // why it was left alone. It is no layer of this data set.
+	// Unpublished reports that no run has published it. The receipt then has what its runs have put:
+	// Holding are those of its objects that hold bytes of samples purged from the data set.
 	Unpublished bool `json:"unpublished,omitempty"`
-	// Receipt is nil where there is an Error.
-	Receipt *PurgeReport `json:"receipt"`
+
+	Receipt *PurgeReport `json:"receipt"` // null with an error
 }
 
 // PurgedSample is a removed sample.
@@ -117,7 +118,7 @@ type PurgedShard struct {
 // PurgedObject is the object of a shard. Content is the identity of its blocks, see SPEC 7.
 type PurgedObject struct {
 	Name    string `json:"name"`
-	Content string `json:"content"`
+	Content string `json:"content"` // hash
 	Bytes   uint64 `json:"bytes"`
 }
 

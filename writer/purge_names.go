@@ -11,10 +11,9 @@ import (
 )
 
 // NameLeft is a place that a purge does not change and that may name a purged sample, its class or
-// one of its labels.
+// one of its labels. Member is the part of the object, and empty for all of it.
 type NameLeft struct {
 	Object string `json:"object"`
-	// Member is the part of the object; empty for all of it.
 	Member string `json:"member,omitempty"`
 }
 

@@ -19,15 +19,13 @@ import (
 )
 
 // KeptVersion is a version that a store keeps of an object that was replaced or deleted, or an
-// object that it refused to delete.
+// object that it refused to delete. Name is the object's, with the address of the layer before it
+// if that is elsewhere.
 type KeptVersion struct {
-	// Name is the object's, with the address of the layer before it if that is elsewhere.
-	Name string `json:"name"`
-	// ID is empty for an object that was to be deleted.
-	ID    string `json:"version"`
+	Name  string `json:"name"`
+	ID    string `json:"version"` // empty: an object that it refused to delete
 	Bytes int64  `json:"bytes"`
-	// Error says why the store refused to delete it, such as that it is locked.
-	Error string `json:"error,omitempty"`
+	Error string `json:"error,omitempty"` // why the store refused
 }
 
 // deletedAtOnce is how many objects of a store on a network are deleted at once.

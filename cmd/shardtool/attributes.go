@@ -17,11 +17,11 @@ import (
 type attrTotalJSON struct {
 	Name      string   `json:"name"`
 	Samples   uint64   `json:"samples"`
-	Sum       *big.Int `json:"sum"`
+	Sum       *big.Int `json:"sum"` // may have 127 bits
 	Min       int64    `json:"min"`
 	Max       int64    `json:"max"`
 	Negative  uint64   `json:"negative"`
-	Histogram []uint64 `json:"histogram"`
+	Histogram []uint64 `json:"histogram"` // counts zeros, then 1, 2 to 3, 4 to 7 and so on
 }
 
 // attrTotals describes the integer attributes of a data set, or of its view.

@@ -254,19 +254,18 @@ type doctorJSON struct {
 	Kind    string               `json:"kind,omitempty"`
 	LeftOut map[tally.Rule]int64 `json:"left_out,omitzero"`
 	Listed  *int64               `json:"listed,omitempty"`
-	// Of a data set: the order that a job gets by default.
+	// Of a data set, in the order that a job gets by default.
 	Mixing *mixingJSON `json:"mixing,omitempty"`
-	// Samples looked at.
-	Samples *int64     `json:"samples,omitempty"`
+
+	Samples *int64     `json:"samples,omitempty"` // looked at
 	Store   *storeJSON `json:"store,omitempty"`
 }
 
 // mixingJSON is how well an order mixes.
 type mixingJSON struct {
-	GlobalBatch int `json:"global_batch"`
-	Labels      int `json:"labels"`
-	// Labels that a rank sees.
-	LabelsLeast int       `json:"labels_per_rank_least"`
+	GlobalBatch int       `json:"global_batch"`
+	Labels      int       `json:"labels"`
+	LabelsLeast int       `json:"labels_per_rank_least"` // that a rank sees
 	LabelsMean  float64   `json:"labels_per_rank_mean"`
 	LocalVIF    float64   `json:"local_vif"` // of one rank's part
 	Parameters  orderJSON `json:"parameters"`
@@ -284,7 +283,7 @@ type storeJSON struct {
 	Ahead    *float64       `json:"clock_ahead_seconds,omitempty"`
 	Dataset  bool           `json:"dataset"`       // whether there is one
 	Endpoint string         `json:"endpoint"`      // the server
-	Identity string         `json:"identity"`      // whose requests the server sees
+	Identity string         `json:"identity"`      // whose requests it sees
 	From     string         `json:"identity_from"` // where the credentials are from
 	Region   string         `json:"region"`
 

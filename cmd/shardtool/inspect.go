@@ -52,44 +52,49 @@ type shardJSON struct {
 	Samples      uint64   `json:"samples"`
 	Blocks       uint64   `json:"blocks"`
 	Bytes        uint64   `json:"bytes"`
-	BlockSamples []uint32 `json:"block_samples,omitempty"`
-	// Layout is stacked, or absent for samples; Numbered reports that keys are numbered.
-	Layout   string `json:"layout,omitempty"`
-	Numbered bool   `json:"numbered_keys,omitempty"`
+	BlockSamples []uint32 `json:"block_samples,omitempty"` // with `--blocks`
+	Layout       string   `json:"layout,omitempty"`        // `stacked` or absent
+	Numbered     bool     `json:"numbered_keys,omitempty"`
 
 	rows []format.Row // with --blocks
 }
 
+// inspectJSON is what inspect prints of a data set.
 type inspectJSON struct {
-	FormatVersion string              `json:"format_version"`
-	Generation    uint64              `json:"generation"`
-	Tables        string              `json:"tables"`
-	Parent        string              `json:"parent,omitempty"`
-	Samples       uint64              `json:"samples"`
-	Shards        uint64              `json:"shards"`
-	Blocks        uint64              `json:"blocks"`
-	Bytes         uint64              `json:"bytes"`
-	DecodedBytes  uint64              `json:"decoded_bytes"`
-	PayloadBytes  uint64              `json:"payload_bytes"`
-	Digest        string              `json:"digest"`
-	Removed       uint64              `json:"removed"`
-	Purged        uint64              `json:"purged"`
-	Fields        []format.FieldTotal `json:"fields"`
-	Attributes    []string            `json:"attributes"`
-	AttrTotals    []attrTotalJSON     `json:"attribute_totals"`
-	Meta          map[string]string   `json:"meta"`
-	Views         []viewJSON          `json:"views"`
-	View          *viewJSON           `json:"view,omitempty"` // of DATASET#VIEW
-	ShardList     []shardJSON         `json:"shard_list"`
-	Layers        []openLayerJSON     `json:"layers,omitempty"` // of --layer
+	FormatVersion string `json:"format_version"` // that this program writes
+	Generation    uint64 `json:"generation"`
+	Tables        string `json:"tables"`
+	Parent        string `json:"parent,omitempty"` // tables of the generation before
+	// For `DATASET#VIEW` those of the view.
+	Samples      uint64 `json:"samples"`
+	Shards       uint64 `json:"shards"`
+	Blocks       uint64 `json:"blocks"`
+	Bytes        uint64 `json:"bytes"`
+	DecodedBytes uint64 `json:"decoded_bytes"`
+
+	PayloadBytes uint64 `json:"payload_bytes"`
+	Digest       string `json:"digest"`
+	// Samples removed, and those that have lost their bytes; other figures include them.
+	Removed uint64 `json:"removed"`
+	Purged  uint64 `json:"purged"`
+
+	Fields     []format.FieldTotal `json:"fields"`
+	Attributes []string            `json:"attributes"`
+	AttrTotals []attrTotalJSON     `json:"attribute_totals"` // of integers
+	Meta       map[string]string   `json:"meta"`             // provenance: tool, source, options
+	Views      []viewJSON          `json:"views"`
+	View       *viewJSON           `json:"view,omitempty"` // of `DATASET#VIEW`
+	ShardList  []shardJSON         `json:"shard_list"`
+	Layers     []openLayerJSON     `json:"layers,omitempty"` // of `--layer`
 }
 
-// openLayerJSON describes a layer that a data set was opened with.
+// openLayerJSON describes a layer that a data set was opened with. Samples are those of the data
+// set, from the first on, that the layer covers.
 type openLayerJSON struct {
 	Name       string `json:"name"`
 	Generation uint64 `json:"generation"`
 	Tables     string `json:"tables"`
-	Samples    uint64 `json:"samples"` // of the data set, from the first on, that the layer covers
+	Samples    uint64 `json:"samples"`
 	Bytes      uint64 `json:"bytes"`
 }
 

@@ -15,23 +15,20 @@ import (
 
 // checkpointJSON is what inspect --checkpoint prints.
 type checkpointJSON struct {
-	Epoch uint64 `json:"epoch"`
-	// Samples or units of the epoch that were delivered, over all ranks; of how many samples.
-	Position uint64 `json:"position"`
-	Samples  uint64 `json:"samples"`
-	// Of units: those of the epoch.
-	Units *uint64 `json:"units,omitempty"`
-
-	GlobalBatch int    `json:"global_batch"`
-	Skipped     uint64 `json:"skipped"`
+	Epoch       uint64  `json:"epoch"`
+	Position    uint64  `json:"position"`        // samples, or units, of the epoch that were delivered over all ranks
+	Samples     uint64  `json:"samples"`         // of the epoch
+	Units       *uint64 `json:"units,omitempty"` // of the epoch
+	GlobalBatch int     `json:"global_batch"`
+	Skipped     uint64  `json:"skipped"`
 	// The data set of the checkpoint, and the newest generation with the same samples.
 	Tables        string `json:"tables"`
 	Digest        string `json:"digest"`
 	ResumedTables string `json:"resumed_tables"`
 
 	Parameters     orderJSON      `json:"parameters"`
-	UnitParameters *units.Params  `json:"unit_parameters,omitempty"` // of units
-	Lanes          []inspect.Lane `json:"lanes,omitzero"`            // of samples
+	UnitParameters *units.Params  `json:"unit_parameters,omitempty"`
+	Lanes          []inspect.Lane `json:"lanes,omitzero"`
 }
 
 // inspectCheckpoint prints the place of a checkpoint in a data set.

@@ -23,9 +23,9 @@ const maxWalk = 1 << 20
 type dryRun struct {
 	run *openedRun
 	*simulate.Forecast
-	// Reading has the figures of a walk through the first steps.
+	// Reading is what was enumerated of the first steps.
 	Reading *simulate.MixReport `json:"reading,omitempty"`
-	// Units has the figures of that walk if positions hold units; Reading is then nil.
+	// With `--pack` or `--bucket`, in place of Reading.
 	Units *simulate.MixUnitReport `json:"units,omitempty"`
 }
 

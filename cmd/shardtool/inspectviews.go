@@ -18,15 +18,13 @@ type viewJSON struct {
 	Name string `json:"name,omitempty"`
 	View string `json:"view"`
 	ID   string `json:"id"`
-	Kind string `json:"kind,omitempty"`
-	// Samples is the number of samples of an epoch, and Of the number in the data set.
-	Samples uint64            `json:"samples"`
-	Of      uint64            `json:"of"`
+	Kind string `json:"kind,omitempty"` // `subset`, `weights` or `classes`
+
+	Samples uint64            `json:"samples"` // of an epoch
+	Of      uint64            `json:"of"`      // samples of the data set
 	Made    map[string]string `json:"made,omitempty"`
-	// Current is false for a view of another generation, which select --carry makes anew.
-	Current bool `json:"current"`
-	// Error says why the view cannot be read.
-	Error string `json:"error,omitempty"`
+	Current bool              `json:"current"` // not of another generation. If it is, select --carry makes it anew.
+	Error   string            `json:"error,omitempty"`
 }
 
 // viewOf returns the view in use.

@@ -252,8 +252,8 @@ func printLayer(cmd *cobra.Command, f *outputFlags, base, store objstore.Store, 
 	names *tally.Tally, took time.Duration) error {
 	return f.result(cmd, names, layerAddJSON{
 		Dataset: base.String(), Layer: store.String(), Generation: res.Generation, Tables: res.Tables,
-		runJSON: runJSON{totalsJSON{res.Samples, res.Shards, res.Blocks, res.Bytes, res.PayloadBytes},
-			res.Written, res.Adopted, res.Already, namesOf(names, 0), took.Seconds()},
+		runJSON: runJSON{res.Samples, res.Shards, res.Blocks, res.Bytes, res.PayloadBytes,
+			res.Written, res.Adopted, res.Already, took.Seconds(), namesOf(names, 0)},
 		Missing: res.Missing, Unknown: res.Unknown, Removed: res.Removed, Covered: res.Covered,
 	}, func(out io.Writer) {
 		fmt.Fprintf(out, "%s: a layer over %s in %s, %s of fields stored in %s\n", store, plural(res.Samples, "sample"),

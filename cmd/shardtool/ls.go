@@ -42,8 +42,8 @@ type lsLine struct {
 	Block      int               `json:"block"`
 	Key        string            `json:"key"`
 	KeyBytes   []byte            `json:"key_base64,omitempty"`
-	Fields     map[string]uint64 `json:"fields"`
-	Attributes map[string]any    `json:"attributes,omitempty"`
+	Fields     map[string]uint64 `json:"fields"`               // bytes of each
+	Attributes map[string]any    `json:"attributes,omitempty"` // a string or a number
 }
 
 func runLs(cmd *cobra.Command, arg string, patterns []string, long, asJSON bool) error {

@@ -48,9 +48,9 @@ type missingJSON struct {
 	Dataset string `json:"dataset"`
 	Name    string `json:"name"` // the beginning of the shards' names
 	Parts   int    `json:"parts"`
-	// Numbers of the parts that are missing or incomplete.
+	// Parts that are missing or incomplete.
 	Missing []int `json:"missing"`
-	// Why a part is incomplete, by its number.
+	// By part: why it is incomplete.
 	Damaged map[string]string `json:"damaged"`
 	// The generation that commit will publish, and whether it has.
 	Generation uint64 `json:"generation"`

@@ -17,11 +17,12 @@ import (
 type unitLine struct {
 	Source   string `json:"source,omitempty"` // of a mix
 	Epoch    uint64 `json:"epoch"`            // of the source
-	Position uint64 `json:"position"`         // in units; of a mix, over all its epochs
-	// Tokens is the sum of the lengths, Longest the largest of them.
-	Tokens  uint64     `json:"tokens"`
-	Longest uint32     `json:"longest"`
-	Items   []itemLine `json:"items"`
+	Position uint64 `json:"position"`         // of a mix, over all its epochs
+	// Sum of the lengths of its items, and the largest.
+	Tokens  uint64 `json:"tokens"`
+	Longest uint32 `json:"longest"`
+
+	Items   []itemLine `json:"items"` // pieces of samples
 	Padding bool       `json:"padding,omitempty"`
 }
 
@@ -41,11 +42,11 @@ func (l *unitLine) add(it itemLine, cut *order.Cut) {
 
 // orderLine is a sample in an order, as `cat --json` prints it.
 type orderLine struct {
-	Source   string `json:"source,omitempty"` // in a mix
-	Epoch    uint64 `json:"epoch"`            // of the source, in a mix
-	Position uint64 `json:"position"`
+	Source   string `json:"source,omitempty"` // of a mix
+	Epoch    uint64 `json:"epoch"`            // of the source
+	Position uint64 `json:"position"`         // of a mix, over all its epochs
 	explain.Stored
-	Padding bool `json:"padding,omitempty"`
+	Padding bool `json:"padding,omitempty"` // the sample only fills a batch
 }
 
 // linePrinter prints entries of a run, a JSON object a line.

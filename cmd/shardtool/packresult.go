@@ -40,39 +40,24 @@ func skipPrinter(w interface{ Write([]byte) (int, error) }) func(*writer.SampleE
 	}
 }
 
-// currentJSON names a generation.
-type currentJSON struct {
-	Generation uint64 `json:"generation"` // its number
-	Tables     string `json:"tables"`     // its name: DATASET@ with the 16 digits opens it
-	Digest     string `json:"digest"`     // of the content
-}
-
-// totalsJSON are the totals of a data set.
-type totalsJSON struct {
-	Samples      uint64 `json:"samples"`
-	Shards       uint64 `json:"shards"`
-	Blocks       uint64 `json:"blocks"`
-	Bytes        uint64 `json:"bytes"`         // stored
-	PayloadBytes uint64 `json:"payload_bytes"` // of fields
-}
-
-// runJSON is what a run has written.
+// runJSON is what a run packed.
 type runJSON struct {
-	totalsJSON
-	// Samples of this run, and taken over by `--resume`.
-	Written int64 `json:"written"`
-	Adopted int64 `json:"adopted"`
-	// It had been published, or the part packed, before.
-	Already bool `json:"already"`
+	Samples      uint64  `json:"samples"`
+	Shards       uint64  `json:"shards"`
+	Blocks       uint64  `json:"blocks"`
+	Bytes        uint64  `json:"bytes"`         // stored
+	PayloadBytes uint64  `json:"payload_bytes"` // of fields
+	Written      int64   `json:"written"`       // samples of this run
+	Adopted      int64   `json:"adopted"`       // samples taken over by `--resume`
+	Already      bool    `json:"already"`       // it had been published before
+	Seconds      float64 `json:"seconds"`
 	*namesJSON
-
-	Seconds float64 `json:"seconds"`
 }
 
 // namesJSON is what became of the files, rows or samples of the sources.
 type namesJSON struct {
-	// Listed files, rows or samples of the sources; [by rule](files.md#what-was-left-out), left out;
-	// and skipped for another reason.
+	// Files, rows or samples of the sources; [by rule](files.md#what-was-left-out), left out; skipped
+	// for another reason.
 	Listed  int64                `json:"listed"`
 	LeftOut map[tally.Rule]int64 `json:"left_out"`
 	Refused int64                `json:"refused"`
@@ -80,15 +65,17 @@ type namesJSON struct {
 
 // skippedJSON counts samples that could not be packed.
 type skippedJSON struct {
-	// Samples left out by `--on-error skip`, and the object that lists them, or empty.
+	// Samples left out by `--on-error skip`, and the object that lists them.
 	Skipped     int64  `json:"skipped"`
 	SkippedList string `json:"skipped_list"`
 }
 
 // packJSON is what pack, index and commit print of what they published.
 type packJSON struct {
-	Dataset string `json:"dataset"`
-	currentJSON
+	Dataset    string `json:"dataset"`
+	Generation uint64 `json:"generation"`
+	Tables     string `json:"tables"` // its name: DATASET@ with the 16 digits opens it
+	Digest     string `json:"digest"` // of its content
 	runJSON
 	skippedJSON
 }
@@ -98,10 +85,9 @@ type packJSON struct {
 func printResult(cmd *cobra.Command, f *outputFlags, store objstore.Store, res *writer.Result, names *tally.Tally,
 	took time.Duration) error {
 	if err := f.result(cmd, names, packJSON{
-		Dataset:     store.String(),
-		currentJSON: currentJSON{res.Generation, res.Tables, format.DigestString(res.Digest)},
-		runJSON: runJSON{totalsJSON{res.Samples, res.Shards, res.Blocks, res.Bytes, res.PayloadBytes},
-			res.Written, res.Adopted, res.Already, namesOf(names, refused(res.Skipped, res.LeftOut)), took.Seconds()},
+		Dataset: store.String(), Generation: res.Generation, Tables: res.Tables, Digest: format.DigestString(res.Digest),
+		runJSON: runJSON{res.Samples, res.Shards, res.Blocks, res.Bytes, res.PayloadBytes,
+			res.Written, res.Adopted, res.Already, took.Seconds(), namesOf(names, refused(res.Skipped, res.LeftOut))},
 		skippedJSON: skippedJSON{res.Skipped, res.SkippedList},
 	}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s in %s, %s of fields stored in %s, %s\n", store, plural(res.Samples, "sample"),

@@ -95,11 +95,10 @@ type partJSON struct {
 	// The generation that commit will publish, or has published.
 	Generation uint64 `json:"generation"`
 	Published  bool   `json:"published"`
-	// Number of the part, from 0, and how many.
-	Part  int `json:"part"`
-	Parts int `json:"parts"`
-	// Object that describes the part.
-	Manifest string `json:"manifest"`
+
+	Part     int    `json:"part"` // from 0
+	Parts    int    `json:"parts"`
+	Manifest string `json:"manifest"` // object that describes the part
 	runJSON
 	skippedJSON
 }
@@ -129,8 +128,8 @@ func (f *packFlags) packPart(cmd *cobra.Command, store objstore.Store, in *inges
 	if err := f.result(cmd, names, partJSON{
 		Dataset: store.String(), Generation: res.Generation, Part: f.parts.part, Parts: f.parts.parts,
 		Manifest: res.Object, Published: res.Published,
-		runJSON: runJSON{totalsJSON{res.Samples, res.Shards, res.Blocks, res.Bytes, res.PayloadBytes},
-			res.Written, res.Adopted, res.Already, namesOf(names, refused(res.Skipped, res.LeftOut)), took.Seconds()},
+		runJSON: runJSON{res.Samples, res.Shards, res.Blocks, res.Bytes, res.PayloadBytes,
+			res.Written, res.Adopted, res.Already, took.Seconds(), namesOf(names, refused(res.Skipped, res.LeftOut))},
 		skippedJSON: skippedJSON{res.Skipped, res.SkippedList},
 	}, func(w io.Writer) { f.printPart(w, store, res, names, took) }); err != nil {
 		return err

@@ -37,8 +37,8 @@ func (f *outputFlags) result(cmd *cobra.Command, names *tally.Tally, v any, text
 	return present(cmd, f.json, byName{v}, text)
 }
 
-// byName is a struct whose members JSON has in the order of their names, as programs know them. Types
-// that several results embed may then declare them in any order.
+// byName is a struct whose members JSON has in the order of their names, as programs know them.
+// Types that several results embed may then declare them in any order.
 type byName struct{ of any }
 
 // MarshalJSON encodes the struct.

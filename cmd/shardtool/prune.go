@@ -158,7 +158,8 @@ type pruneJSON struct {
 	SparedBytes uint64   `json:"spared_bytes"`
 	Grace       float64  `json:"grace_seconds"`
 
-	Versions        bool                 `json:"versions_may_remain"`
+	Versions bool `json:"versions_may_remain"`
+	// Those that `--versions` deleted for good, or would; those that the store keeps.
 	VersionsDeleted []writer.KeptVersion `json:"versions_deleted,omitzero"`
 	VersionsLeft    []writer.KeptVersion `json:"versions_left,omitzero"`
 }

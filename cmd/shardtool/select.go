@@ -211,13 +211,13 @@ type selectJSON struct {
 	View         string         `json:"view"`
 	ID           string         `json:"id"`
 	Kind         string         `json:"kind"`
-	Of           uint64         `json:"of"`
+	Of           uint64         `json:"of"` // samples of the data set
 	Chosen       uint64         `json:"chosen"`
-	Samples      uint64         `json:"samples"`
+	Samples      uint64         `json:"samples"` // of an epoch
 	Digest       string         `json:"digest"`
-	Missing      curate.Missing `json:"missing_keys"`
-	WithoutValue uint64         `json:"without_value,omitempty"`
-	Raised       uint64         `json:"raised,omitempty"`
+	Missing      curate.Missing `json:"missing_keys"`            // that the data set does not have
+	WithoutValue uint64         `json:"without_value,omitempty"` // samples without the attribute to balance
+	Raised       uint64         `json:"raised,omitempty"`        // weights raised to 2^-32 of the largest
 }
 
 func (f *selectFlags) print(cmd *cobra.Command, arg string, ds *reader.Dataset, v *viewfile.View,

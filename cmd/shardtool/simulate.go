@@ -73,31 +73,30 @@ local VIF, and with --pack or --bucket the tokens of a rank, are still those of 
 // simulateJSON is what simulate prints of a data set.
 type simulateJSON struct {
 	*simulate.Report
-	// The attribute; empty for places in storage.
-	Label      string    `json:"label"`
-	Parameters orderJSON `json:"parameters"`
-	balances
+	Label      string            `json:"label"` // the attribute; empty for places in storage
+	Parameters orderJSON         `json:"parameters"`
+	Balances   []*reader.Balance `json:"balances,omitempty"`
 }
 
 // simulateUnitsJSON is what simulate --pack and --bucket print of a data set.
 type simulateUnitsJSON struct {
 	*simulate.UnitReport
-	Parameters orderJSON    `json:"parameters"`
-	Units      units.Params `json:"unit_parameters"`
-	balances
+	Parameters orderJSON         `json:"parameters"`
+	Units      units.Params      `json:"unit_parameters"`
+	Balances   []*reader.Balance `json:"balances,omitempty"`
 }
 
 // simulateMixJSON is what simulate prints of a mix.
 type simulateMixJSON struct {
 	*simulate.MixReport
-	Label string `json:"label"`
-	balances
+	Label    string            `json:"label"`
+	Balances []*reader.Balance `json:"balances,omitempty"`
 }
 
 // simulateMixUnitsJSON is what simulate --pack and --bucket print of a mix.
 type simulateMixUnitsJSON struct {
 	*simulate.MixUnitReport
-	balances
+	Balances []*reader.Balance `json:"balances,omitempty"`
 }
 
 func runSimulate(cmd *cobra.Command, arg string, f *simulateFlags) error {
@@ -243,9 +242,7 @@ func (o *openedRun) ranks() func(refs []order.Ref, b *order.Batch, world int) ([
 const mostBalanced = 1 << 20
 
 // balances are how the costs of steps are divided among ranks, for each number of ranks.
-type balances struct {
-	Balances []*reader.Balance `json:"balances,omitempty"`
-}
+type balances []*reader.Balance
 
 // balances measures the balance of the costs that the flags or the mix ask for.
 func (f *simulateFlags) balances(ctx context.Context, run *openedRun) (all balances, err error) {
@@ -255,7 +252,7 @@ func (f *simulateFlags) balances(ctx context.Context, run *openedRun) (all balan
 			return all, f.order.explain(err)
 		}
 		if b != nil {
-			all.Balances = append(all.Balances, b)
+			all = append(all, b)
 		}
 	}
 	return all, nil

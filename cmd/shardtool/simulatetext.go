@@ -80,16 +80,16 @@ func printMixAdvice(w io.Writer, v uniformity.Verdict) {
 
 // print prints the balance of costs, if there are costs.
 func (all balances) print(w io.Writer) {
-	if len(all.Balances) == 0 {
+	if len(all) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\ncost %s\n", all.Balances[0].Cost)
-	printTable(w, right, "RANKS\tIN GROUPS OF\tSTEPS\tCOSTLIEST RANK\tWITHOUT COSTS\tBOUND\t", all.Balances,
+	fmt.Fprintf(w, "\ncost %s\n", all[0].Cost)
+	printTable(w, right, "RANKS\tIN GROUPS OF\tSTEPS\tCOSTLIEST RANK\tWITHOUT COSTS\tBOUND\t", all,
 		func(t io.Writer, b **reader.Balance) {
 			fmt.Fprintf(t, "%d\t%d\t%s\t%s\t\n", (*b).World, (*b).Group, countText((*b).Steps), divisionText(&(*b).Division))
 		})
-	if all.Balances[0].MicroBatches != nil {
-		printTable(w, right, "RANKS\tMICRO-BATCHES OF EACH\tCOSTLIEST OF ALL\tWITHOUT COSTS\tBOUND\t", all.Balances,
+	if all[0].MicroBatches != nil {
+		printTable(w, right, "RANKS\tMICRO-BATCHES OF EACH\tCOSTLIEST OF ALL\tWITHOUT COSTS\tBOUND\t", all,
 			func(t io.Writer, b **reader.Balance) {
 				m := (*b).MicroBatches
 				fmt.Fprintf(t, "%d\t%d\t%s\t\n", (*b).World, m.Count, divisionText(&m.Division))

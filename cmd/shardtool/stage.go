@@ -51,20 +51,15 @@ should find the same data.`,
 
 // stageJSON is what stage reports.
 type stageJSON struct {
-	Samples uint64 `json:"samples"`
-	Blocks  uint64 `json:"blocks"`
-	// Fetched reads reached the source; Found reads were in the cache.
-	Fetched int64 `json:"fetched"`
-	Found   int64 `json:"found"`
-	// Bytes is how many bytes were read from the source. Used is how much the cache holds of all data
-	// sets, and Size its bound.
-	Bytes int64 `json:"bytes"`
-	Used  int64 `json:"used"`
-	Size  int64 `json:"size"`
-	// Sources are the sources of a mix.
-	Sources []sourceJSON `json:"sources,omitempty"`
-	// Full reports that the cache was full before the end.
-	Full bool `json:"full"`
+	Samples uint64       `json:"samples"`
+	Blocks  uint64       `json:"blocks"`
+	Fetched int64        `json:"fetched"`           // ranges from the source
+	Found   int64        `json:"found"`             // ranges from the cache
+	Bytes   int64        `json:"bytes"`             // from the source
+	Used    int64        `json:"used"`              // what the cache holds. It may be of several data sets.
+	Size    int64        `json:"size"`              // its bound
+	Sources []sourceJSON `json:"sources,omitempty"` // of a mix
+	Full    bool         `json:"full"`              // it was full before the end
 }
 
 // sourceJSON describes what was delivered of a source of a mix.

@@ -30,20 +30,16 @@ const (
 	KindLayer     = "layer"             // a layer does not fit, or has other samples; see writer.CheckLayer
 )
 
-// Fault is one thing that is wrong.
+// Fault is one thing that is wrong. Shard is the name of the object, empty where it is none in
+// particular. Block is the block's number in the shard and Offset a byte offset in the object, or
+// -1. Key is the key of the sample concerned, or of the block's first one, where the index can be
+// read. Kind is one of the Kind constants, and Detail is for people.
 type Fault struct {
-	// Shard is the name of the object; empty where it is none in particular.
-	Shard string `json:"shard"`
-	// Block is the block's number in the shard, or -1.
-	Block int `json:"block"`
-	// Offset is a byte offset in the object, or -1.
-	Offset int64 `json:"offset"`
-	// Key is the key of the block's first sample, or of the sample concerned, where the index can be
-	// read.
-	Key string `json:"key"`
-	// Kind is one of the Kind constants.
-	Kind string `json:"kind"`
-	// Detail is for people.
+	Shard  string `json:"shard"`
+	Block  int    `json:"block"`
+	Offset int64  `json:"offset"`
+	Key    string `json:"key"`
+	Kind   string `json:"kind"`
 	Detail string `json:"detail"`
 
 	order int // shard's number, to sort by
@@ -51,26 +47,24 @@ type Fault struct {
 
 // Report is what Verify found.
 type Report struct {
-	// Deep: every byte was read, and not the ends of objects alone.
-	Deep bool `json:"deep"`
-	// Shards, Blocks and Samples count what was looked at and is readable; Bytes, what was read of
-	// shards and tables.
+	Deep bool `json:"deep"` // every byte was read. Otherwise only the ends of objects were.
+	// What is readable. Bytes is what was read of shards and tables.
 	Shards  uint64 `json:"shards"`
 	Blocks  uint64 `json:"blocks"`
 	Samples uint64 `json:"samples"`
 	Bytes   uint64 `json:"bytes"`
-	// Removed is how many samples of the data set were removed; Purged is how many of them have lost
-	// their bytes too.
+	// Samples removed, and those that have lost their bytes.
 	Removed uint64 `json:"removed"`
 	Purged  uint64 `json:"purged"`
-	// Unread counts the faults of which the store is the reason: it refused, failed or did not answer.
-	// They say nothing about the data. Other faults are damage.
+	// Unread counts faults of the store. It refused, failed or did not answer, which says nothing
+	// about the data. Other faults are damage.
 	Unread int `json:"unread,omitempty"`
-	// Faults are in the order of the manifest, shards and keys table; at most MaxFaults of them.
+	// -1 and empty where not known. They are in the order of the manifest, shards and keys table, at
+	// most MaxFaults of them.
 	Faults []Fault `json:"faults"`
-	// Dropped counts the faults beyond those.
-	Dropped int `json:"dropped,omitempty"`
-	// Notes say what is worth knowing and no fault: objects that this generation does not name,
+
+	Dropped int `json:"dropped,omitempty"` // faults beyond the first 10,000
+	// Notes are no faults. They say what is worth knowing: objects that this generation does not name,
 	// checks that could not be made.
 	Notes []string `json:"notes,omitempty"`
 }

@@ -6,16 +6,14 @@ import "github.com/shardtool/shardtool/reader/order"
 // that is read alone has one source without a name.
 type Share struct {
 	Name    string  `json:"source,omitempty"`
-	Samples uint64  `json:"samples"` // of an epoch of the source
-	Share   float64 `json:"share"`   // that its weight asks for in this step
-	// Given is the samples that the source gave before the step, and GivenShare their share of all.
+	Samples uint64  `json:"samples"` // of an epoch; units, of epoch 0
+	Share   float64 `json:"share"`   // that its weight asks for
+	// Samples before the step, and in it. Padding is not counted.
 	Given      uint64  `json:"given"`
 	GivenShare float64 `json:"given_share"`
-	// InStep is the samples of the step, without padding, and StepShare their share of it.
-	InStep    uint64  `json:"in_step"`
-	StepShare float64 `json:"step_share"`
-	// Epoch and Place are the source's epoch and the place in it of its next sample when the step
-	// begins; LastEpoch is the epoch of its last sample in the step.
+	InStep     uint64  `json:"in_step"`
+	StepShare  float64 `json:"step_share"`
+	// Where its next sample is at the step; epoch of its last one.
 	Epoch     uint64 `json:"epoch"`
 	Place     uint64 `json:"place"`
 	LastEpoch uint64 `json:"last_epoch"`

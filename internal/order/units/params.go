@@ -33,17 +33,16 @@ const (
 	maxItems  = 1 << 24 // of a window: a bound on memory
 )
 
-// Params are the frozen parameters of units: with the order and the lengths they decide the units,
-// and every checkpoint carries them.
+// Params are the parameters of units. With the order and the lengths they decide the units, and
+// every checkpoint carries them. Size is L, the length of a sequence, or the budget of a
+// micro-batch: 1..MaxSize. Window is Ω, the samples of a lane that units are formed from together:
+// 1..MaxWindow. By is the attribute that has the lengths, which this package does not use.
 type Params struct {
-	Kind Kind `json:"kind"`
-	// Size is L, the length of a sequence, or the budget of a micro-batch: 1..MaxSize.
-	Size uint32 `json:"size"`
-	Long Long   `json:"long"`
-	// Window is Ω, the samples of a lane that units are formed from together: 1..MaxWindow.
+	Kind   Kind   `json:"kind"`
+	Size   uint32 `json:"size"`
+	Long   Long   `json:"long"`
 	Window uint32 `json:"window"`
-	// By is the attribute that has the lengths. This package does not use it.
-	By string `json:"by"`
+	By     string `json:"by"`
 }
 
 // The least windows that Choose takes: with fewer samples, units are less full. Batches of similar

@@ -20,15 +20,17 @@ type Units struct {
 
 // Summary counts what the lengths and the policy for long samples give in an epoch.
 type Summary struct {
-	Samples   uint64 `json:"samples"`
-	Tokens    uint64 `json:"tokens"` // of all units: what Long leaves
-	Longest   uint32 `json:"longest"`
-	Long      uint64 `json:"long"`      // samples longer than Size
-	Split     uint64 `json:"split"`     // samples cut into pieces
-	Truncated uint64 `json:"truncated"` // samples cut off,
-	Cut       uint64 `json:"cut"`       // and the tokens cut off
-	Dropped   uint64 `json:"dropped"`   // samples left out,
-	Left      uint64 `json:"left_out"`  // and their tokens
+	Samples uint64 `json:"samples"`
+	Tokens  uint64 `json:"tokens"` // of all units: what `--long` leaves
+	Longest uint32 `json:"longest"`
+	// Samples that are too long, what becomes of them, and the tokens lost. Cut are tokens of those
+	// that are Truncated, and Left of those that are Dropped.
+	Long      uint64 `json:"long"`
+	Split     uint64 `json:"split"`
+	Truncated uint64 `json:"truncated"`
+	Cut       uint64 `json:"cut"`
+	Dropped   uint64 `json:"dropped"`
+	Left      uint64 `json:"left_out"`
 }
 
 // Lost describes the samples of an epoch that Long cuts off or leaves out; "" where there are none.

@@ -29,7 +29,8 @@ type Setting struct {
 	Resources Resources
 }
 
-// Order is the order of samples.
+// Order is the order of samples. Cost, CostGroup and MicroBatches are as in reader.StreamOptions.
+// Plans is the folder of the plans of Units.
 type Order struct {
 	Shuffle       bool   `json:"shuffle"`
 	Seed          uint64 `json:"seed"`
@@ -45,24 +46,24 @@ type Order struct {
 	Epoch         uint64 `json:"epoch"`
 	GlobalBatch   int    `json:"global_batch"`
 	World         int    `json:"world_size"`
-	// Cost, CostGroup and MicroBatches are as in reader.StreamOptions.
-	Cost         string `json:"cost,omitempty"`
-	CostGroup    int    `json:"cost_group,omitempty"`
-	MicroBatches int    `json:"micro_batches,omitempty"`
-	// Units are the units that positions hold, and Plans is the folder of their plans.
-	Units units.Params `json:"units,omitzero"`
+	Cost          string `json:"cost,omitempty"`
+	CostGroup     int    `json:"cost_group,omitempty"`
+	MicroBatches  int    `json:"micro_batches,omitempty"`
+
+	Units units.Params `json:"units,omitzero"` // samples are then their items
 	Plans string       `json:"plans,omitempty"`
 }
 
 // Resources are the resources of one rank. Memory is in bytes; a value of 0 is chosen by the
-// reader, which also adapts Requests and Depth, unless NoAutotune.
+// reader, which also adapts Requests and Depth, unless NoAutotune. Cache is the folder, empty for
+// none.
 type Resources struct {
 	Memory     int64 `json:"memory"`
 	Workers    int   `json:"workers"`
 	Requests   int   `json:"requests"`
 	Depth      int   `json:"depth,omitempty"`
 	NoAutotune bool  `json:"no_autotune,omitempty"`
-	// Cache is the folder, empty for none.
+
 	Cache     string `json:"cache,omitempty"`
 	CacheSize int64  `json:"cache_size,omitempty"`
 }
@@ -172,11 +173,12 @@ type Rank struct {
 	Use   Use
 }
 
-// Work is what a rank did.
+// Work is what a rank did. First is the time from the start of the process to the first batch, and
+// FirstWait the part of it in Stream.Next. Stored are the bytes read, and Held is most of the
+// budget that blocks occupied. CacheHits are the reads that the cache served, CacheMisses the
+// others.
 type Work struct {
-	Rank int `json:"rank"`
-	// First is the time from the start of the process to the first batch, FirstWait the part of it in
-	// Stream.Next.
+	Rank        int                `json:"rank"`
 	First       float64            `json:"first_batch_s"`
 	FirstWait   float64            `json:"first_wait_s"`
 	FirstStalls map[string]float64 `json:"first_stalls_s"`
@@ -184,39 +186,36 @@ type Work struct {
 	Steps       int                `json:"steps"`
 	Samples     uint64             `json:"samples"`
 	Bytes       uint64             `json:"bytes"`
-	Stored      uint64             `json:"stored_bytes"` // read
+	Stored      uint64             `json:"stored_bytes"`
 	Wait        float64            `json:"wait_s"`
-	Held        int64              `json:"held_bytes"` // most of the budget that blocks occupied
+	Held        int64              `json:"held_bytes"`
 	CPU         float64            `json:"cpu_s,omitempty"`
-	// CacheHits are the reads that the cache served, CacheMisses the others.
-	CacheHits   int64 `json:"cache_hits,omitempty"`
-	CacheMisses int64 `json:"cache_misses,omitempty"`
-	// Sources are the sources of a mix.
-	Sources []SourceRank `json:"sources,omitempty"`
+	CacheHits   int64              `json:"cache_hits,omitempty"`
+	CacheMisses int64              `json:"cache_misses,omitempty"`
+	Sources     []SourceRank       `json:"sources,omitempty"` // of a mix
 }
 
-// Waits are the waits of the steps after the first batch.
+// Waits are the waits of the steps after the first batch. Step is as measured, and Share is the
+// share of the time that was waited. Ready is the rest of the Stalls: the batch was ready, and the
+// call itself took time, or the process had no processor.
 type Waits struct {
-	Step float64 `json:"step_mean_s"` // as measured
-	P50  float64 `json:"wait_p50_s"`
-	P99  float64 `json:"wait_p99_s"`
-	Max  float64 `json:"wait_max_s"`
-	// Share is the share of the time that was waited. Stalls is the wait by cause. Ready is the rest
-	// of it: the batch was ready, and the call itself took time, or the process had no processor.
+	Step   float64            `json:"step_mean_s"`
+	P50    float64            `json:"wait_p50_s"`
+	P99    float64            `json:"wait_p99_s"`
+	Max    float64            `json:"wait_max_s"`
 	Share  float64            `json:"wait_share"`
-	Stalls map[string]float64 `json:"stalls_s"`
-	Ready  float64            `json:"ready_s"`
+	Stalls map[string]float64 `json:"stalls_s"` // the wait [by cause](stalls.md#the-causes)
+	Ready  float64            `json:"ready_s"`  // the rest of it
 }
 
-// Use is what a rank used.
+// Use is what a rank used. Memory is the budget in use, and Resident the peak memory of the
+// process. Evicted blocks were read again. Requests in flight and Depth, the batches prefetched,
+// are the values at the end, and Decisions counts the changes of either.
 type Use struct {
-	// Memory is the budget in use, Resident the peak memory of the process. Evicted blocks were read
-	// again.
 	Memory   int64  `json:"memory_budget"`
 	Resident int64  `json:"resident_bytes,omitempty"`
 	Evicted  uint64 `json:"evicted_blocks"`
-	// Requests in flight and Depth, the batches prefetched, are the values at the end. Decisions
-	// counts the changes of either.
+	// What autotuning reached.
 	Requests  int    `json:"requests,omitempty"`
 	Depth     int    `json:"depth"`
 	Decisions uint64 `json:"decisions"`
@@ -254,20 +253,19 @@ type Summary struct {
 
 // Rates has the figures of all ranks together.
 type Rates struct {
-	Ranks int `json:"ranks"`
-	// First is the time of the slowest rank.
-	First float64 `json:"first_batch_s"`
+	Ranks int     `json:"ranks"`
+	First float64 `json:"first_batch_s"` // of the slowest rank
 	Steps int     `json:"steps"`
-	// Worst is the share of the time that WorstRank waited, the rank that waits most: ranks that step
-	// together all wait for it.
+	// The rank that waits most. Ranks that step together all wait for it.
 	Worst     float64 `json:"worst_wait_share"`
 	WorstRank int     `json:"worst_rank"`
-	Samples   float64 `json:"samples_per_s"`
-	Bytes     float64 `json:"bytes_per_s"`
-	Stored    float64 `json:"stored_bytes_per_s"`
-	CPU       float64 `json:"cpu_per_sample_s,omitempty"`
-	// Sources are the sources of a mix.
-	Sources []SourceSummary `json:"sources,omitempty"`
+	// Of all ranks.
+	Samples float64 `json:"samples_per_s"`
+	Bytes   float64 `json:"bytes_per_s"`
+	Stored  float64 `json:"stored_bytes_per_s"`
+	CPU     float64 `json:"cpu_per_sample_s,omitempty"`
+
+	Sources []SourceSummary `json:"sources,omitempty"` // of a mix
 }
 
 // MarshalJSON encodes s as one object.

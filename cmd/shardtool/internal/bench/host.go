@@ -9,22 +9,21 @@ import (
 	"github.com/shardtool/shardtool/internal/sys/cgroup"
 )
 
-// Host is the machine of a measurement. Fields that are not known are empty or 0.
+// Host is the machine of a measurement. Fields that are not known are empty or 0. Usable is the
+// number of CPUs that this process may use, after affinity and cgroup. CgroupCPU is the tightest
+// limit of the group of this process and the groups above it, in CPUs, and CgroupMemory the
+// tightest limit of memory. Load is the load average of the minute before the run.
 type Host struct {
-	Name   string `json:"name"`
-	System string `json:"system"`
-	Go     string `json:"go"`
-	CPU    string `json:"cpu,omitempty"`
-	CPUs   int    `json:"cpus"`
-	// Usable is the number of CPUs that this process may use, after affinity and cgroup.
-	Usable int   `json:"usable_cpus"`
-	Memory int64 `json:"memory_bytes,omitempty"`
-	// CgroupCPU is the tightest limit of the group of this process and the groups above it, in CPUs,
-	// and CgroupMemory the tightest limit of memory.
+	Name         string  `json:"name"`
+	System       string  `json:"system"`
+	Go           string  `json:"go"`
+	CPU          string  `json:"cpu,omitempty"`
+	CPUs         int     `json:"cpus"`
+	Usable       int     `json:"usable_cpus"`
+	Memory       int64   `json:"memory_bytes,omitempty"`
 	CgroupCPU    float64 `json:"cgroup_cpus,omitempty"`
 	CgroupMemory int64   `json:"cgroup_memory_bytes,omitempty"`
-	// Load is the load average of the minute before the run.
-	Load float64 `json:"load"`
+	Load         float64 `json:"load"`
 }
 
 // ThisHost describes this machine.

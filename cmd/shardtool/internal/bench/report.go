@@ -8,10 +8,11 @@ import (
 	"github.com/shardtool/shardtool/reader"
 )
 
-// Data is the data set that was read.
+// Data is the data set that was read. Remote reports that each request takes time, and Requests is
+// how many the store sends concurrently. CacheUsed is the size of the cache's content before the
+// run, of all data sets.
 type Data struct {
-	Address string `json:"address"`
-	// Remote reports that each request takes time. Requests is how many the store sends concurrently.
+	Address    string `json:"address"` // of a mix, the file
 	Remote     bool   `json:"remote"`
 	Requests   int    `json:"requests,omitempty"`
 	Generation uint64 `json:"generation"`
@@ -21,10 +22,8 @@ type Data struct {
 	Blocks     uint64 `json:"blocks"`
 	Bytes      uint64 `json:"bytes"`
 	Decoded    uint64 `json:"decoded_bytes"`
-	// CacheUsed is the size of the cache's content before the run, of all data sets.
-	CacheUsed int64 `json:"cache_used_bytes,omitempty"`
-	// Sources are the data sets of a mix. Address is then the file, and Digest the digest of their
-	// digests.
+	CacheUsed  int64  `json:"cache_used_bytes,omitempty"`
+	// Of a mix. Address is then the file, and Digest the digest of their digests.
 	Sources []SourceData `json:"sources,omitempty"`
 }
 
@@ -40,18 +39,21 @@ type SourceData struct {
 
 // Report is the result of a run.
 type Report struct {
-	Version int       `json:"version"`
+	Version int       `json:"version"` // of this JSON, 1
 	Time    time.Time `json:"time"`
-	Tool    string    `json:"tool"`
+	Tool    string    `json:"tool"` // version of shardtool
 	Host    Host      `json:"host"`
 	Data    Data      `json:"data_set"`
-	Setting Setting   `json:"setting"`
-	// StepSeconds is the requested duration of a step; 0 means no step.
-	StepSeconds float64 `json:"step_s"`
-	Summary     Summary `json:"summary"`
-	Verdict     Verdict `json:"verdict"`
-	Ranks       []Rank  `json:"ranks"`
-	// Balance is how the costs of steps are divided among ranks; nil without a cost.
+	// What the program chooses is absent or 0.
+	Setting Setting `json:"setting"`
+
+	StepSeconds float64 `json:"step_s"` // the simulated step. 0 means no step.
+	// Of waits and use the greatest of any rank, but the mean `wait_share`, and sums of `stalls_s`,
+	// `ready_s`, `evicted_blocks` and `decisions`.
+	Summary Summary `json:"summary"`
+	Verdict Verdict `json:"verdict"`
+	Ranks   []Rank  `json:"ranks"`
+
 	Balance *reader.Balance `json:"balance,omitempty"`
 }
 
@@ -64,11 +66,10 @@ func (r *Report) Finish() {
 	}
 }
 
-// Verdict names what limits training.
+// Verdict names what limits training. Holds is step, storage, cache, processors, memory, window,
+// map or order. Cause is the greatest of the stalls, and CauseShare its share of the wait.
 type Verdict struct {
-	// Holds is step, storage, cache, processors, memory, window, map or order.
-	Holds string `json:"holds_back"`
-	// Cause is the greatest of the stalls, CauseShare its share of the wait.
+	Holds      string  `json:"holds_back"` // the step or a cause
 	Cause      string  `json:"cause,omitempty"`
 	CauseShare float64 `json:"cause_share,omitempty"`
 	Text       string  `json:"text"`

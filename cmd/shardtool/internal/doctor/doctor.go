@@ -55,12 +55,10 @@ const mostExamples = 5
 
 // Finding is one kind of problem.
 type Finding struct {
-	Kind  Kind `json:"kind"`
-	Count int  `json:"count"`
-	// Advice is what to do. It is for the caller to fill in.
-	Advice string `json:"advice"`
-	// Examples are the first places.
-	Examples []string `json:"examples"`
+	Kind     Kind     `json:"kind"`
+	Count    int      `json:"count"`
+	Advice   string   `json:"advice"`   // what to do. It is for the caller to fill in.
+	Examples []string `json:"examples"` // up to five places
 }
 
 // Report is what was found.

@@ -26,11 +26,9 @@ const (
 
 // Check is one thing that was tried at a store.
 type Check struct {
-	// Detail says what was found or, if the check failed, what to set.
-	Detail string `json:"detail"`
-	// Name is identity, list, read, write or clock.
-	Name   string `json:"name"`
-	Status Status `json:"status"`
+	Detail string `json:"detail"` // what was found or, if the check failed, what to set
+	Name   string `json:"name"`   // `identity`, `list`, `read`, `write` or `clock`
+	Status Status `json:"status"` // `ok`, `failed` or `skipped`
 }
 
 // StoreReport is what was found about a store.

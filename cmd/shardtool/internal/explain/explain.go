@@ -36,56 +36,55 @@ type Options struct {
 	Limit   int  // list at most this number of samples or units; 0 lists all
 }
 
-// Step describes what one step reads. Its positions count samples over all epochs and all ranks.
+// Step describes what one step reads. Its positions count samples over all epochs and all ranks. It
+// begins at Position, and the next one at NextPosition. Epoch is the epoch of the mix or the data
+// set, EpochPosition the position in it, and EpochLength its number of samples.
 type Step struct {
-	Step uint64 `json:"step"`
-	// Position is where this step begins, and NextPosition where the next step begins.
+	Step         uint64 `json:"step"`
 	Position     uint64 `json:"position"`
 	NextPosition uint64 `json:"next_position"`
 	// At is where the step begins, and Next where it ends, for Of.
 	At   reader.Place `json:"-"`
 	Next reader.Place `json:"-"`
-	// Epoch is the epoch of the mix or the data set, EpochPosition the position in it, and EpochLength
-	// its number of samples.
+
 	Epoch         uint64 `json:"epoch"`
 	EpochPosition uint64 `json:"epoch_position"`
 	EpochLength   uint64 `json:"epoch_length"`
-	GlobalBatch   int    `json:"global_batch"` // samples of this step, padding included
-	// LeftOut reports that a run leaves the step out, as its checkpoint or its user asks. The samples
-	// are the ones that the step would read.
-	LeftOut bool     `json:"left_out,omitempty"`
-	Holds   string   `json:"-"` // what a position counts: "sample" or "unit"
+	GlobalBatch   int    `json:"global_batch"` // with padding
+	// LeftOut reports that the run leaves the step out. The samples are the ones that the step would
+	// read.
+	LeftOut bool   `json:"left_out,omitempty"`
+	Holds   string `json:"-"` // what a position counts: "sample" or "unit"
+
 	Sources []Source `json:"sources"`
 	Samples []Sample `json:"samples"`
-	// Units is not nil if the step has units. The positions, lengths and counts above then count
-	// units.
+	// Units are those listed. The positions, lengths and counts above then count units. It is nil if
+	// the step has none.
 	Units *Units `json:"units,omitempty"`
 }
 
 // Source is one source's part in a step, over all ranks.
 type Source = mix.Share
 
-// Stored is where a data set has a sample.
+// Stored is where a sample is stored.
 type Stored struct {
 	Shard    string `json:"shard"`
 	Block    int    `json:"block"`
 	Number   uint64 `json:"number"` // in storage order
 	Key      string `json:"key,omitempty"`
-	KeyBytes []byte `json:"key_base64,omitempty"` // of a key that is not UTF-8
+	KeyBytes []byte `json:"key_base64,omitempty"`
 }
 
 // Sample is a sample of a step, in the order of delivery.
 type Sample struct {
-	Source string `json:"source,omitempty"`
-	Epoch  uint64 `json:"epoch"` // of the source
-	// Position counts over all epochs of a mix; in one data set it is the place in the epoch.
-	Position uint64 `json:"position"`
-	Rank     int    `json:"rank"`
+	Source   string `json:"source,omitempty"`
+	Epoch    uint64 `json:"epoch"`
+	Position uint64 `json:"position"` // of a mix, over all its epochs
+	Rank     int    `json:"rank"`     // that gets it
 	Stored
-	Seed    uint64 `json:"seed"` // for what a program draws at random, see order.SampleSeed
+	Seed    uint64 `json:"seed"` // for augmentation. See order.SampleSeed.
 	Padding bool   `json:"padding,omitempty"`
-	// Removed: the sample was removed from its data set. It is not delivered, and has no key.
-	Removed bool `json:"removed,omitempty"`
+	Removed bool   `json:"removed,omitempty"` // it is not delivered. It has no key.
 	piece
 
 	source int

@@ -12,42 +12,44 @@ import (
 )
 
 // Standing is where a checkpoint stands, from the checkpoint alone. Position counts samples over
-// all epochs and ranks.
+// all epochs and ranks. Step is in batches of GlobalBatch samples: for one data set it is right
+// only if the batch size never changed, and it is 0 if GlobalBatch is not known.
 type Standing struct {
-	Version  int    `json:"version"`
-	Position uint64 `json:"position"`
-	// Step is the number of the next step, in batches of GlobalBatch samples. For one data set it is
-	// right only if the batch size never changed. It is 0 if GlobalBatch is not known.
-	Step          uint64          `json:"step"`
-	GlobalBatch   int             `json:"global_batch"`
-	Epoch         uint64          `json:"epoch"`
-	EpochPosition uint64          `json:"epoch_position"`
-	EpochLength   uint64          `json:"epoch_length"`
-	Seed          uint64          `json:"seed"`
-	Shuffle       bool            `json:"shuffle"`
-	Tail          order.Tail      `json:"tail"`
-	Sources       []StandingAt    `json:"sources"`
-	Segments      []StandingAhead `json:"segments"` // the changes of weights to come
-	// Steered is where the training program set the weights that hold; nil where they are of the mix.
+	Version  int    `json:"version"`  // 1: of one data set, 2: of a mix
+	Position uint64 `json:"position"` // samples delivered
+	Step     uint64 `json:"step"`     // the next one
+
+	GlobalBatch   int          `json:"global_batch"`
+	Epoch         uint64       `json:"epoch"`
+	EpochPosition uint64       `json:"epoch_position"`
+	EpochLength   uint64       `json:"epoch_length"`
+	Seed          uint64       `json:"seed"`
+	Shuffle       bool         `json:"shuffle"`
+	Tail          order.Tail   `json:"tail"`
+	Sources       []StandingAt `json:"sources"`
+	// Other shares from a position on.
+	Segments []StandingAhead `json:"segments"`
+	// Steered is where the training program set the weights. It is nil where they are of the mix.
 	Steered *StandingSteered `json:"steered,omitempty"`
-	LeftOut []StandingHole   `json:"left_out"`
-	Skipped uint64           `json:"skipped"` // samples that could not be read, so far
+	// LeftOut is what the run leaves out; no steps if the batch size changed.
+	LeftOut []StandingHole `json:"left_out"`
+	Skipped uint64         `json:"skipped"` // samples that could not be read
 }
 
 // StandingAt is a source in a Standing. One data set has one, without a name.
 type StandingAt struct {
-	Name   string `json:"source,omitempty"`
-	Digest string `json:"digest"`
-	Tables string `json:"tables"` // of the data set's generation
-	// Samples is the number of samples of an epoch, and Given the number delivered so far.
-	Samples    uint64  `json:"samples"`
-	Share      float64 `json:"share"` // that its weight asks for from the position on
+	Name       string  `json:"source,omitempty"`
+	Digest     string  `json:"digest"`
+	Tables     string  `json:"tables"`
+	Samples    uint64  `json:"samples"` // of an epoch
+	Share      float64 `json:"share"`   // that its weight asks for
 	Given      uint64  `json:"given"`
 	GivenShare float64 `json:"given_share"`
-	// Epoch and Place are where its next sample is. MaxEpochs is 2^32 where there is no limit.
-	Epoch     uint64         `json:"epoch"`
-	Place     uint64         `json:"place"`
-	MaxEpochs uint64         `json:"max_epochs"`
+	// Where its next sample is.
+	Epoch uint64 `json:"epoch"`
+	Place uint64 `json:"place"`
+
+	MaxEpochs uint64         `json:"max_epochs"` // 4294967296: no limit
 	Lanes     uint32         `json:"lanes"`
 	RunBlocks uint32         `json:"run_blocks"`
 	Delay     uint32         `json:"delay"`

@@ -10,17 +10,17 @@ import (
 // The step then lists the samples of each unit, or their pieces, one after another. All samples of
 // a unit have the same position.
 type Units struct {
-	Kind units.Kind `json:"kind"`
-	Size uint32     `json:"size"`
-	// Tokens is the number of tokens in the listed units, and Fill their share of the room.
-	Tokens uint64  `json:"tokens"`
-	Fill   float64 `json:"fill"`
+	Kind   units.Kind `json:"kind"`
+	Size   uint32     `json:"size"`
+	Tokens uint64     `json:"tokens"`
+	Fill   float64    `json:"fill"` // share of the room that has tokens
 	room   uint64
 }
 
 // piece is the part of a sample that a unit has. Row counts the units of the rank in the step from
 // 0: it is the row of a batch of sequences.
 type piece struct {
+	// With units: the row of the batch; the piece of the sample.
 	Row    *int    `json:"row,omitempty"`
 	Offset *uint32 `json:"offset,omitempty"`
 	Length *uint32 `json:"length,omitempty"`

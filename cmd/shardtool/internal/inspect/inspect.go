@@ -115,15 +115,14 @@ func removed(a, b []uint64) string {
 // Lane is the place of a lane: how many of its samples are done, and where the next one is.
 type Lane struct {
 	Lane   int    `json:"lane"`
-	Done   uint64 `json:"done"`
+	Done   uint64 `json:"done"` // samples
 	Length uint64 `json:"length"`
-	// The next sample: the shard, the block in it and the first byte of the block, the sample's place
-	// in the block, and its number in storage order. Shard is empty when the lane is done.
+	// The next sample. Shard is empty when the lane is done.
 	Shard  string `json:"shard,omitempty"`
 	Block  int    `json:"block"`
-	Offset int64  `json:"offset"`
-	Index  uint32 `json:"index"`
-	Number uint64 `json:"number"`
+	Offset int64  `json:"offset"` // where the block begins
+	Index  uint32 `json:"index"`  // the place in the block
+	Number uint64 `json:"number"` // in storage order
 }
 
 // Lanes returns the places of all lanes at a position of an epoch. The plan must be a plan of d.

@@ -11,36 +11,35 @@ import (
 // known.
 type Size struct{ Bytes, Tokens uint64 }
 
-// Forecast describes what steps of a mix give. It is computed without walking the steps.
+// Forecast describes what steps of a mix give. It is computed without walking the steps. End is the
+// position after the steps, or the end of the stream if that comes first.
 type Forecast struct {
 	Step     uint64 `json:"step"`
 	Steps    uint64 `json:"steps"`
 	Position uint64 `json:"position"`
-	// End is the position after the steps, or the end of the stream if that comes first.
-	End         uint64 `json:"end"`
-	GlobalBatch int    `json:"global_batch"`
-	// EpochSamples is the length of an epoch of the mix.
-	EpochSamples uint64           `json:"epoch_samples"`
-	Sources      []SourceForecast `json:"sources"`
-	// Events are all changes of the stream from Position on, also after the steps.
+	End      uint64 `json:"end"`
+
+	GlobalBatch  int    `json:"global_batch"`
+	EpochSamples uint64 `json:"epoch_samples"` // length of an epoch
+	// What the steps have of a source.
+	Sources []SourceForecast `json:"sources"`
+	// Changes from Position on. They may come after the steps.
 	Events []MixEvent `json:"events"`
 }
 
-// SourceForecast describes what a source gives in the steps.
+// SourceForecast describes what a source gives in the steps. Samples counts the samples delivered,
+// and with TailDrop also those skipped at the end of an epoch. Tokens is Samples times the mean
+// length of a sample, absent if that is not known; Bytes are Samples times the stored bytes of a
+// mean sample. TokenShare is absent if the tokens of one source are not known.
 type SourceForecast struct {
-	Name string `json:"name"`
-	// Samples counts the samples delivered, and with TailDrop also the samples skipped at the end of
-	// an epoch.
-	Samples uint64  `json:"samples"`
-	Share   float64 `json:"share"`
-	// Tokens is Samples times the mean length of a sample, absent if that is not known. TokenShare is
-	// the share of the tokens of all sources, absent if the tokens of one source are not known.
+	Name       string   `json:"name"`
+	Samples    uint64   `json:"samples"`
+	Share      float64  `json:"share"`
 	Tokens     *uint64  `json:"tokens,omitempty"`
 	TokenShare *float64 `json:"token_share,omitempty"`
-	// Bytes are Samples times the stored bytes of a mean sample.
-	Bytes     uint64  `json:"bytes"`
-	ByteShare float64 `json:"byte_share"`
-	// EpochsBefore and Epochs are the epochs that the source has given before and after the steps.
+	Bytes      uint64   `json:"bytes"`
+	ByteShare  float64  `json:"byte_share"`
+	// Epochs given before and after the steps.
 	EpochsBefore float64 `json:"epochs_before"`
 	Epochs       float64 `json:"epochs"`
 }
@@ -54,14 +53,11 @@ const (
 
 // MixEvent is a change of what a mix gives.
 type MixEvent struct {
-	Kind     string `json:"kind"`
-	Position uint64 `json:"position"`
-	Step     uint64 `json:"step"` // whose batch holds the position
-	// Source is the source that ends.
-	Source string `json:"source,omitempty"`
-	// Weights are the shares of the samples that the sources have from Position on, by source number;
-	// absent at the end.
-	Weights []float64 `json:"weights,omitempty"`
+	Kind     string    `json:"kind"` // `segment`, `source` (ends), or `end`
+	Position uint64    `json:"position"`
+	Step     uint64    `json:"step"`
+	Source   string    `json:"source,omitempty"`  // that ends
+	Weights  []float64 `json:"weights,omitempty"` // shares of the samples from there on. Absent at the end.
 }
 
 // NewForecast computes what steps of a mix from a position on give. at numbers the batches. Without

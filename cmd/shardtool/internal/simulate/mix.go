@@ -11,20 +11,19 @@ import (
 
 // MixReport has the figures that Mix counted.
 type MixReport struct {
-	// Position is where the walk began and End where it ended. Batches and Samples count what lies
-	// between.
+	// What was enumerated. Position is where the walk began and End where it ended.
 	Position uint64 `json:"position"`
 	End      uint64 `json:"end"`
 	Samples  uint64 `json:"samples"`
 	Batches  uint64 `json:"batches"`
-	// ExactlyOnce reports that no epoch of a source had a sample twice, and that each epoch that ended
-	// had all samples.
-	ExactlyOnce bool               `json:"exactly_once"`
-	Padding     uint64             `json:"padding"`
-	Sources     []SourceReport     `json:"sources"`
-	Worlds      []Reading          `json:"worlds"`
-	Verdict     uniformity.Verdict `json:"-"` // on the source that is mixed least
-	Weighted    bool               `json:"-"` // a view draws samples several times
+	// ExactlyOnce reports that no epoch of a source has a sample twice, and each that ended has all.
+	ExactlyOnce bool `json:"exactly_once"`
+
+	Padding  uint64             `json:"padding"`
+	Sources  []SourceReport     `json:"sources"`
+	Worlds   []Reading          `json:"worlds"`
+	Verdict  uniformity.Verdict `json:"-"` // on the source that is mixed least
+	Weighted bool               `json:"-"` // a view draws samples several times
 }
 
 // Mix walks through the steps of a mix from a position on, without reading samples. orders and

@@ -11,7 +11,6 @@ import (
 
 // MixUnitReport has the figures that MixUnits counted.
 type MixUnitReport struct {
-	// Position is where the walk began, NextPosition where it ended.
 	Position uint64 `json:"position"`
 	End      uint64 `json:"end"`
 	Units    uint64 `json:"units"`
@@ -20,7 +19,8 @@ type MixUnitReport struct {
 	Verdict uniformity.Verdict `json:"-"` // on the source that is mixed least
 }
 
-// UnitSourceReport describes what a source gave. The Summary describes one of its epochs.
+// UnitSourceReport describes what a source gave. The Summary describes one of its epochs. Epochs is
+// the number of epochs that it has given since the beginning of the run when the walk ends.
 type UnitSourceReport struct {
 	Name string `json:"name"`
 	units.Summary
@@ -29,12 +29,8 @@ type UnitSourceReport struct {
 	Delivered  uint64  `json:"tokens_delivered"`
 	TokenShare float64 `json:"token_share"`
 	Fill       float64 `json:"fill"`
-	// Epochs is the number of epochs that the source has given since the beginning of the run when the
-	// walk ends.
-	Epochs float64 `json:"epochs"`
-	// VIF is the variance inflation of the source's samples in batches, with their place in storage as
-	// label.
-	VIF float64 `json:"vif"`
+	Epochs     float64 `json:"epochs"`
+	VIF        float64 `json:"vif"` // by place in storage
 
 	room uint64
 }

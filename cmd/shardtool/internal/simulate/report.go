@@ -34,43 +34,44 @@ type Job struct {
 	SamplesPerSecond float64
 }
 
-// Report has the figures that Epoch counted.
+// Report has the figures that Epoch counted. ExactlyOnce reports that each sample of the data set
+// is delivered once: Repeated and Missing are 0. Padding is not counted as repeated.
 type Report struct {
-	Epoch   uint64 `json:"epoch"`
-	Samples uint64 `json:"samples"`
-	Batches uint64 `json:"batches"`
-	// ExactlyOnce reports that each sample of the data set is delivered once: Repeated and Missing
-	// are 0. Padding is not counted as repeated.
+	Epoch       uint64 `json:"epoch"`
+	Samples     uint64 `json:"samples"`
+	Batches     uint64 `json:"batches"`
 	ExactlyOnce bool   `json:"exactly_once"`
 	Repeated    uint64 `json:"repeated"`
 	Missing     uint64 `json:"missing"`
 	Padding     uint64 `json:"padding"`
 	Mixing
 	Worlds []World `json:"worlds"`
-	// Window is the number of runs that samples are drawn from at a time. MixesLittle reports that it
-	// is small for the global batch; see order.Params.
-	Window uint64 `json:"window"`
+	Window uint64  `json:"window"` // blocks or runs drawn from at a time
+
 	// Verdict is the verdict on the worst variance inflation, of batches or of a rank's part of them.
 	Verdict uniformity.Verdict `json:"-"`
 	// Weighted reports that the samples are drawn by a view, some several times.
-	Weighted    bool `json:"-"`
-	MixesLittle bool `json:"mixes_little"`
+	Weighted bool `json:"-"`
+
+	MixesLittle bool `json:"mixes_little"` // the window is below 1.5 global batches
 }
 
-// Mixing are the figures of package uniformity for global batches.
+// Mixing is how well global batches are mixed. The figures are of package uniformity.
 type Mixing struct {
-	Labels    int       `json:"labels"`
-	VIF       float64   `json:"vif"`
-	Pooled    float64   `json:"vif_accumulated"`
-	First     []float64 `json:"vif_first_batches"`
-	Adjacency float64   `json:"adjacency"`
-	Expected  float64   `json:"adjacency_expected"`
+	Labels int `json:"labels"` // their number
+	// The [variance inflation](training-loop.md#how-well-it-mixes).
+	VIF    float64   `json:"vif"`
+	Pooled float64   `json:"vif_accumulated"` // of 16 batches together
+	First  []float64 `json:"vif_first_batches"`
+
+	Adjacency float64 `json:"adjacency"`          // how often two samples in a row have one label
+	Expected  float64 `json:"adjacency_expected"` // of a uniform permutation
 }
 
 // World describes what the ranks of one world size get.
 type World struct {
 	Reading
-	// The figures of uniformity.World.
+	// As for `doctor`, of all ranks or of 256. The figures are of uniformity.World.
 	LocalVIF    float64 `json:"local_vif"`
 	LabelsLeast int     `json:"labels_per_rank_least"`
 	LabelsMean  float64 `json:"labels_per_rank_mean"`
@@ -78,38 +79,35 @@ type World struct {
 	Measured    int     `json:"ranks_measured"`
 }
 
-// Reading describes what the ranks of one world size read.
+// Reading is what a number of ranks read.
 type Reading struct {
-	Size  int    `json:"world_size"`
-	Steps uint64 `json:"steps"`
-	// Least and Most are the fewest and the most samples of a rank.
-	Least uint64 `json:"samples_least"`
-	Most  uint64 `json:"samples_most"`
-	// Blocks is the largest number of blocks that a rank reads. Amplification is the number of blocks
-	// that all ranks read, divided by the number of blocks of the data set.
-	Blocks        uint64  `json:"blocks_per_rank"`
-	Amplification float64 `json:"read_amplification"`
+	Size          int     `json:"world_size"`
+	Steps         uint64  `json:"steps"`
+	Least         uint64  `json:"samples_least"` // of a rank
+	Most          uint64  `json:"samples_most"`
+	Blocks        uint64  `json:"blocks_per_rank"`    // at most
+	Amplification float64 `json:"read_amplification"` // blocks that all ranks read over blocks of the data
 	Needs         Needs   `json:"needs"`
 }
 
 // Needs describes what an epoch asks of the nodes and of the store. Figures per node are for the
 // node that needs most. They hold for ranks that read each block once, as streams with the default
-// memory do, and count every block with the mean size.
+// memory do, and count every block with the mean size. Amplification is the number of blocks that
+// all nodes read, each once per node, divided by the number of blocks of the data set.
 type Needs struct {
 	Nodes int `json:"nodes"`
-	// ReadBytes and Requests are sums over the ranks of a node without a cache. CacheBytes is the size
-	// of a cache that lets the node read each block once.
-	ReadBytes  uint64 `json:"read_bytes_per_node"`
-	Requests   uint64 `json:"requests_per_node"`
+	// What a node reads in an epoch without a cache. It is the sum over its ranks.
+	ReadBytes uint64 `json:"read_bytes_per_node"`
+	Requests  uint64 `json:"requests_per_node"`
+	// What a cache must hold to read it once.
 	CacheBytes uint64 `json:"cache_bytes_per_node"`
-	// Amplification is the number of blocks that all nodes read, each once per node, divided by the
-	// number of blocks of the data set.
+
 	Amplification float64 `json:"node_read_amplification"`
-	// First and Resume are the bytes that a rank must have before its first batch: at the beginning
-	// and in the middle of the epoch.
+	// What a rank must have before its first batch, and before a later one. A later one is in the
+	// middle of the epoch.
 	First  uint64 `json:"first_batch_bytes"`
 	Resume uint64 `json:"resume_bytes"`
-	// These hold at the rate of the Job: per node, and for all nodes together.
+	// With a rate. These are per node, and for all nodes together.
 	NodeRate    float64 `json:"node_bytes_per_second,omitempty"`
 	StoreRate   float64 `json:"store_bytes_per_second,omitempty"`
 	RequestRate float64 `json:"store_requests_per_second,omitempty"`
@@ -123,21 +121,18 @@ type Source struct {
 	Labels        *uniformity.Labels
 }
 
-// SourceReport describes what a source gave.
+// SourceReport describes what a source gave. Share is its share of the samples, and Epochs is
+// Samples divided by the samples of the source. Repeated counts samples that an epoch of the source
+// had twice, and Missing samples that an epoch did not have when it ended. Mixing is of the
+// source's part of global batches, and ReadBytes what all ranks of the first world size read.
 type SourceReport struct {
-	Name    string `json:"name"`
-	Samples uint64 `json:"samples"`
-	// Share is the source's share of the samples. Epochs is Samples divided by the samples of the
-	// source.
-	Share  float64 `json:"share"`
-	Epochs float64 `json:"epochs"`
-	// Repeated counts samples that an epoch of the source had twice. Missing counts samples that an
-	// epoch did not have when it ended.
-	Repeated uint64 `json:"repeated"`
-	Missing  uint64 `json:"missing"`
-	// The figures of package uniformity for the source's part of global batches.
+	Name     string  `json:"name"`
+	Samples  uint64  `json:"samples"`
+	Share    float64 `json:"share"`
+	Epochs   float64 `json:"epochs"`
+	Repeated uint64  `json:"repeated"`
+	Missing  uint64  `json:"missing"`
 	Mixing
-	// ReadBytes is the number of bytes that all ranks of the first world size read of the source.
 	ReadBytes uint64 `json:"read_bytes"`
 }
 

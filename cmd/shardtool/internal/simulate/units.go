@@ -11,26 +11,25 @@ import (
 
 // UnitReport has the figures that Units counted. Padding is the room in a batch that has no tokens.
 // A sequence has room for Size tokens, a micro-batch for its number of samples times the longest.
+// VIF is the variance inflation of the labels of the samples in a batch, see package uniformity.
 type UnitReport struct {
 	units.Summary
-	Epoch uint64 `json:"epoch"`
-	Units uint64 `json:"units"`
-	// VIF is the variance inflation of the labels of the samples in a batch, see package uniformity.
-	VIF float64 `json:"vif"`
+	Epoch uint64  `json:"epoch"`
+	Units uint64  `json:"units"`
+	VIF   float64 `json:"vif"`
 	UnitSteps
 }
 
-// UnitSteps has the figures of the steps of a walk through units.
+// UnitSteps has the figures of the steps of a walk through units. Items are samples and pieces, and
+// Delivered their tokens, in whole batches.
 type UnitSteps struct {
-	Batches uint64 `json:"batches"`
-	// Items are samples and pieces; Delivered are their tokens, in whole batches.
-	Items     uint64  `json:"items"`
-	Delivered uint64  `json:"tokens_delivered"`
-	Fill      float64 `json:"fill"`
-	Padding   float64 `json:"padding"`
-	// Step are the tokens of a step, over all ranks.
-	Step   Range       `json:"tokens_per_step"`
-	Worlds []UnitWorld `json:"worlds"`
+	Batches   uint64      `json:"batches"`
+	Items     uint64      `json:"items"`
+	Delivered uint64      `json:"tokens_delivered"`
+	Fill      float64     `json:"fill"`
+	Padding   float64     `json:"padding"`
+	Step      Range       `json:"tokens_per_step"` // over all ranks
+	Worlds    []UnitWorld `json:"worlds"`
 
 	room uint64 // for tokens
 }
@@ -42,13 +41,13 @@ type Range struct {
 	Most  uint64  `json:"most"`
 }
 
-// UnitWorld describes what the ranks of one world size get.
+// UnitWorld describes what the ranks of one world size get. Rank are the tokens of a rank in a
+// step.
 type UnitWorld struct {
-	Size int `json:"world_size"`
-	// Rank are the tokens of a rank in a step.
+	Size int   `json:"world_size"`
 	Rank Range `json:"tokens_per_rank"`
-	// Spread is how much more the costliest rank of a step costs than the mean of its ranks, averaged
-	// over all steps. It is the share of time that the others wait for it.
+	// Spread is the share by which the costliest rank exceeds the mean. It is averaged over all steps:
+	// the share of time that the others wait for it.
 	Spread float64 `json:"cost_spread"`
 }
 
