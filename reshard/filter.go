@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,6 +91,9 @@ func (c *condition) bind(sets []*set) error {
 			found = true
 			if a.Kind != format.AttrLabel && !c.Nulls() && !c.isNumber {
 				return c.WordErrorf("attribute %s holds %v values: compare it with a number", a.Name, a.Kind)
+			}
+			if _, number := c.Number(); a.Kind == format.AttrLabel && c.Orders() && number {
+				return c.Letters(fmt.Sprintf("attribute %s holds text", a.Name))
 			}
 		}
 	}

@@ -25,6 +25,9 @@ func (s *sizeFlag) String() string {
 }
 func (s *sizeFlag) Type() string { return "size" }
 func (s *sizeFlag) Set(v string) error {
+	if strings.Contains(v, ",") { // which humanize drops: 1,5GB would be 15 GB
+		return errors.New("write 64MiB, 1.5GB or a number of bytes, without a comma")
+	}
 	n, err := humanize.ParseBytes(v)
 	if err != nil || n > math.MaxInt64 {
 		return errors.New("write 64MiB, 1GB or a number of bytes")

@@ -196,7 +196,7 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	bar.end()
 	if err != nil {
 		if where := f.in.Rows.Where; errors.Is(err, writer.ErrEmpty) && len(where) > 0 {
-			err = fmt.Errorf("%w; --where %q holds for none: where rows of JSON lack a column, it is null", err, strings.Join(where, " and "))
+			err = fmt.Errorf("%w; --where %q holds for no row", err, strings.Join(where, " and "))
 		}
 		return f.packError(ctx, store, in.Explain(err))
 	}

@@ -51,6 +51,9 @@ func (f *rowFlags) options(to *ingest.Rows) error {
 			if _, twice := out[a]; twice {
 				return nil, usagef("--%s %q: %q is given twice: leave one out", flag, text, a)
 			}
+			if ok && flag == "rename" && strings.ContainsAny(b, ",=") {
+				return nil, usagef("--%s %q: write --rename once for each column, as --rename text=caption --rename cls=label", flag, text)
+			}
 			if !ok || a == "" && flag != "rename" || b == "" {
 				return nil, usagef("--%s %q: write %s", flag, text, want)
 			}

@@ -3,6 +3,7 @@ package curate
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -117,6 +118,9 @@ func (q *query) bind(attributes []format.Attribute) error {
 				return specf("%w", b.WordErrorf("the attribute %s holds %v values: compare it with a number", b.Name,
 					b.Kind))
 			}
+		}
+		if _, number := b.Condition.Number(); b.Kind == format.AttrLabel && b.Orders() && number {
+			return specf("%w", b.Letters(fmt.Sprintf("the attribute %s holds text", b.Name)))
 		}
 		if b.column = slices.Index(q.names, b.Name); b.column < 0 {
 			b.column = len(q.names)

@@ -11,7 +11,8 @@
 //
 // A comparison with null is unknown, as in SQL, and so is its negation: neither holds. NaN, and
 // what cannot be compared with the value, differs from it and is neither less nor greater, as in
-// IEEE 754: of a comparison and its negation, one holds.
+// IEEE 754: of a comparison and its negation, one holds. Numbers and text have no order: callers
+// refuse < <= > >= between them. A number in quotes is text.
 package where
 
 import (
@@ -45,6 +46,15 @@ type Condition struct {
 
 // Nulls reports whether the condition tests for null.
 func (c *Condition) Nulls() bool { return c.Op == "is null" || c.Op == "is not null" }
+
+// Orders reports whether the condition asks for an order, which numbers and text do not have.
+func (c *Condition) Orders() bool { return c.Op[0] == '<' || c.Op[0] == '>' }
+
+// Letters is the error of a number that text is ordered with. what is the text, as in "column x is
+// text".
+func (c *Condition) Letters(what string) error {
+	return c.WordErrorf("%s, and %s is a number: write %s %s '%s' to compare letters", what, c.Word, c.Column, c.Op, c.Word)
+}
 
 // Holds reports whether the condition holds for a value that is null, or that compares as order
 // with Word. ordered is false if the two have no order. No comparison holds for null.

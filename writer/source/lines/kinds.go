@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/writer/source/internal/rows"
 )
 
@@ -27,8 +30,11 @@ func (s *lineSource) chooseKinds(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
 		for i, kind := range kinds {
-			if kind >= 0 && !known[i] {
+			if kind.numbers+kind.texts > 0 && !known[i] {
 				s.plan.Attributes[i].Kind, known[i] = kind.attr(), true
+				if kind.numbers > kind.texts && kind.texts > 0 {
+					s.mixed = append(s.mixed, kind.mixed(&s.plan.Attributes[i]))
+				}
 				left--
 			}
 		}
@@ -50,9 +56,6 @@ func (s *lineSource) kindsIn(ctx context.Context, f *textFile) ([]evidence, erro
 	defer done()
 	c := chunk{of: f}
 	kinds := make([]evidence, len(s.plan.Attributes))
-	for i := range kinds {
-		kinds[i] = -1
-	}
 	if err := u.next(&c); err != nil {
 		if err == io.EOF {
 			return kinds, nil
@@ -63,7 +66,7 @@ func (s *lineSource) kindsIn(ctx context.Context, f *textFile) ([]evidence, erro
 	parser.Seen = func() {
 		for i, a := range s.plan.Attributes {
 			if v := parser.named[a.Column].Cell; v.Kind > rows.Null {
-				kinds[i] = kinds[i].and(v)
+				kinds[i].add(v)
 			}
 		}
 	}
@@ -71,25 +74,43 @@ func (s *lineSource) kindsIn(ctx context.Context, f *textFile) ([]evidence, erro
 	return kinds, nil
 }
 
-// evidence is the narrowest kind that fits all values seen, or -1 if there was none.
-type evidence int
-
-const (
-	onlyIntegers evidence = iota
-	onlyNumbers
-	anyText
-)
-
-func (e evidence) and(v rows.Cell) evidence {
-	fits := anyText
-	if _, ok := v.Integer(); ok {
-		fits = onlyIntegers
-	} else if _, ok := v.Float(); ok {
-		fits = onlyNumbers
-	}
-	return max(e, fits)
+// evidence counts the values of an attribute, by what they are.
+type evidence struct {
+	numbers, texts int
+	fractions      bool   // among the numbers
+	text           string // the first that is no number
 }
 
-func (e evidence) attr() format.AttrKind {
-	return [...]format.AttrKind{format.AttrInteger, format.AttrNumber, format.AttrLabel}[e]
+func (e *evidence) add(v rows.Cell) {
+	if _, ok := v.Integer(); ok {
+		e.numbers++
+		return
+	}
+	if _, ok := v.Float(); ok {
+		e.numbers++
+		e.fractions = true
+		return
+	}
+	if e.texts++; e.texts == 1 {
+		e.text = string(v.B[:min(len(v.B), 40)])
+	}
+}
+
+// attr is the narrowest kind that fits all values.
+func (e *evidence) attr() format.AttrKind {
+	switch {
+	case e.texts > 0:
+		return format.AttrLabel
+	case e.fractions:
+		return format.AttrNumber
+	}
+	return format.AttrInteger
+}
+
+// mixed warns of numbers that are kept as text because of a few values that are none.
+func (e *evidence) mixed(a *rows.Attr) *hint.OptionError {
+	return &hint.OptionError{Option: "attr", Value: strconv.Quote(a.Name), Err: fmt.Errorf(
+		"column %s is a number in %d of the first %d rows and text in others, as %q: it is kept as text, which < and > "+
+			"do not compare with numbers; a condition such as %s != '%s' leaves such rows out", a.Column, e.numbers, e.numbers+e.texts,
+		e.text, a.Column, strings.ReplaceAll(e.text, "'", "''"))}
 }

@@ -175,7 +175,7 @@ func (s *lineSource) ready(ctx context.Context) (bool, error) {
 func (s *lineSource) Passed() []string { return s.passed }
 
 // Unmet has an error for each column that the options name and no row had so far.
-func (s *lineSource) Unmet() []*hint.OptionError { return s.plan.Unmet() }
+func (s *lineSource) Unmet() []*hint.OptionError { return append(s.plan.Unmet(), s.mixed...) }
 
 // LeftOut counts the rows for which Options.Where does not hold: up to the cursor, and after the
 // end also behind it.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/shardtool/shardtool/format"
+	"github.com/shardtool/shardtool/hint"
 	"github.com/shardtool/shardtool/writer"
 )
 
@@ -132,6 +133,7 @@ func (s *lineSource) produceFile(ctx context.Context, p *pipeline, at place) err
 
 // lineSource reads the rows of files.
 type lineSource struct {
+	mixed  []*hint.OptionError // attributes whose values are numbers and text
 	files  []*textFile
 	passed []string // files that are not read
 	plan   *plan

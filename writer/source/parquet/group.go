@@ -100,7 +100,8 @@ func (g *group) neverIn(f *rows.Condition, meta *metadata.RowGroupMetaData) (nev
 	c := g.plan.byName[f.Column]
 	if c.constant {
 		cell := rows.Stated(g.of.Constant(c.Name))
-		return !f.Of(&cell), nil
+		holds, err := f.Of(&cell)
+		return err == nil && !holds, nil // the first row has the error
 	}
 	if c.node == nil || c.node.shape != shapeScalar || c.wide { // statistics are of the file's type
 		return false, nil

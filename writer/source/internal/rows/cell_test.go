@@ -40,10 +40,19 @@ func TestConditions(t *testing.T) {
 					t.Fatal(expr, err)
 				}
 			}
-			if got := p.Expr.Holds(func(i int) bool { return p.Conditions[i].Of(&cell) }); got != want {
+			of := func(cell *rows.Cell) func(int) bool {
+				return func(i int) bool {
+					holds, err := p.Conditions[i].Of(cell)
+					if err != nil {
+						t.Error(expr, err)
+					}
+					return holds
+				}
+			}
+			if got := p.Expr.Holds(of(&cell)); got != want {
 				t.Errorf("%s: %v of %v (%s)", expr, got, cell.Kind, cell.B)
 			}
-			if p.Expr.Holds(func(i int) bool { return p.Conditions[i].Of(&none) }) != (expr == "x is null") {
+			if p.Expr.Holds(of(&none)) != (expr == "x is null") {
 				t.Errorf("%s: null", expr)
 			}
 		}
@@ -61,11 +70,14 @@ func TestWords(t *testing.T) {
 	}{
 		{"x = 03", text(rows.Word, "3"), true}, {"x = '03'", text(rows.Word, "3"), false}, {"x = 03", text(rows.Text, "3"), false},
 		{"x != a", text(rows.Digits, "3"), true}, {"x = a", text(rows.Digits, "3"), false}, {"x = true", text(rows.Bool, "true"), true},
-		{"x = 0", text(rows.Bool, "true"), false}, {"x < true", text(rows.Bool, "false"), false}, {"x = 3", text(rows.List, "[3]"), false},
+		{"x = 0", text(rows.Bool, "true"), false}, {"x = 3", text(rows.List, "[3]"), false},
 		{"x = 18446744073709551615", text(rows.Digits, "18446744073709551615"), true}, {"x != 3", text(rows.Object, "{}"), true},
 	} {
 		p, err := rows.New(rows.Choice{Where: []string{c.expr}}, []string{"x"}, false, nil)
-		if err != nil || p.Conditions[0].Of(&c.cell) != c.want {
+		if err != nil {
+			t.Fatal(c.expr, err)
+		}
+		if got, err := p.Conditions[0].Of(&c.cell); err != nil || got != c.want {
 			t.Error(c.expr, c.cell.Kind, err)
 		}
 	}
@@ -73,16 +85,49 @@ func TestWords(t *testing.T) {
 	if err == nil {
 		err = p.Conditions[0].Bind(rows.Time, rows.Time, nil)
 	}
-	if day := uint64(24 * 3600); err != nil || p.Conditions[0].Of(&rows.Cell{Kind: rows.Time, N: day}) ||
-		!p.Conditions[0].Of(&rows.Cell{Kind: rows.Time, N: day, Nano: 1}) {
-		t.Error("a time", err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for nano := range uint32(2) {
+		got, err := p.Conditions[0].Of(&rows.Cell{Kind: rows.Time, N: 24 * 3600, Nano: nano})
+		if err != nil || got != (nano > 0) {
+			t.Error("a time", nano, err)
+		}
 	}
 	for expr, kind := range map[string]rows.Kind{
 		"x = a": rows.Integer, "x = b": rows.Float, "x < true": rows.Bool, "x = c": rows.Decimal, "x = 3": rows.Time, "x = []": rows.List,
+		"x > 3": rows.Text, "x <= 3": rows.Bytes,
 	} {
 		p, err := rows.New(rows.Choice{Where: []string{expr}}, []string{"x"}, false, nil)
 		if err != nil || p.Conditions[0].Bind(kind, kind, nil) == nil {
 			t.Error(expr, kind, err)
+		}
+	}
+}
+
+// TestOrder: a number and text have no order, unless the text is in quotes and the cell is a word.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		expr        string
+		cell        rows.Cell
+		want, fails bool
+	}{
+		{"x > 0,5", text(rows.Word, "0.7"), false, true}, {"x < high", text(rows.Digits, "3"), false, true},
+		{"x <= 50 EUR", text(rows.Number, "9.5"), false, true}, {"x < high", float(3), false, true},
+		{"x < '3'", text(rows.Digits, "2"), false, true}, {"x < '10'", text(rows.Word, "9"), false, false},
+		{"x > 50", text(rows.Word, "n/a"), false, true}, {"x > 50", text(rows.Text, "100"), false, true},
+		{"not x > 50", text(rows.Text, "100"), false, true}, {"x > '50'", text(rows.Text, "6"), true, false},
+		{"x > 2024-01-03", text(rows.Word, "2024-01-04"), true, false}, {"x > 1.9.2", text(rows.Word, "1.10"), false, true},
+		{"x > 3", text(rows.Word, "NaN"), false, false}, {"x > 3", text(rows.List, "[4]"), false, true},
+		{"x > 3", rows.Cell{Kind: rows.Null}, false, false}, {"x != n/a", text(rows.Word, "4"), true, false},
+	} {
+		p, err := rows.New(rows.Choice{Where: []string{c.expr}}, []string{"x"}, false, nil)
+		if err != nil {
+			t.Fatal(c.expr, err)
+		}
+		if got, err := p.Conditions[0].Of(&c.cell); got != c.want || (err != nil) != c.fails {
+			t.Errorf("%s of %v (%s): %v, %v", c.expr, c.cell.Kind, c.cell.B, got, err)
 		}
 	}
 }

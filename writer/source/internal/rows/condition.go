@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/shardtool/shardtool/internal/curate/where"
@@ -68,17 +69,71 @@ func (c *Condition) Bind(kind Kind, what fmt.Stringer, labels []string) (err err
 		if err != nil {
 			return bad("compare it with a date such as 2024-12-31 or a time such as 2024-12-31T23:59:59Z")
 		}
+	case Text, Bytes:
+		if c.Orders() && c.isNumber {
+			return c.Letters(fmt.Sprintf("column %s is of type %v", c.Column, what))
+		}
 	}
 	return nil
 }
 
-// Of reports whether the condition holds for a cell.
-func (c *Condition) Of(cell *Cell) bool {
+// Of reports whether the condition holds for a cell. It refuses to order a number and text, which
+// would pass or drop rows by letters.
+func (c *Condition) Of(cell *Cell) (bool, error) {
 	if cell.Kind <= Null || c.Nulls() {
-		return c.Holds(cell.Kind <= Null, 0, false)
+		return c.Holds(cell.Kind <= Null, 0, false), nil
+	}
+	if c.Orders() {
+		if err := c.ordered(cell); err != nil {
+			return false, err
+		}
 	}
 	order, ok := c.Compare(cell)
-	return c.Holds(false, order, ok)
+	return c.Holds(false, order, ok), nil
+}
+
+// ordered refuses a cell that is a number if the value of the condition is not, and the reverse.
+func (c *Condition) ordered(cell *Cell) error {
+	number := false
+	switch cell.Kind {
+	case Text, Bytes:
+	case Word:
+		if number = where.Decimal(cell.B); !number && c.isNumber {
+			f, err := strconv.ParseFloat(string(cell.B), 64)
+			number = err == nil && f != f // NaN
+		}
+	case Digits, Number, Integer, Unsigned, Float:
+		number = true
+	case Decimal, Time: // Bind has compared the types
+		return nil
+	default: // an array of one number has an order
+		if _, number = cell.Float(); number && c.isNumber {
+			return nil
+		}
+		return c.WordErrorf("column %s is %v here, which has no order", c.Column, cell.Kind)
+	}
+	if number == c.isNumber || number && cell.Kind == Word && c.Quoted {
+		return nil
+	}
+	value := string(cell.appendText(nil))
+	if cell.Kind == Float {
+		f, _ := cell.Float()
+		value = strconv.FormatFloat(f, 'g', -1, 64)
+	}
+	if len(value) > 40 {
+		value = value[:40] + "…"
+	}
+	if c.isNumber {
+		return c.WordErrorf("column %s is %q here, which is no number: put `%s != '%s' and` before the condition to "+
+			"leave such rows out, or write %s %s '%s' to compare letters", c.Column, value, c.Column,
+			strings.ReplaceAll(value, "'", "''"), c.Column, c.Op, c.Word)
+	}
+	letters := ""
+	if cell.Kind == Word {
+		letters = fmt.Sprintf(", or %s %s '%s' to compare letters", c.Column, c.Op, c.Word)
+	}
+	return c.WordErrorf("column %s is the number %s here, and %q is none: write a number such as 0.5, without a unit%s",
+		c.Column, value, c.Word, letters)
 }
 
 // Compare orders a cell that is not null and the value of the condition. ok is false if they have

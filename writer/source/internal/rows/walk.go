@@ -79,6 +79,7 @@ type Walk struct {
 	chosen  []*Column // in the order of Plan.Columns
 	awaited []awaited // columns of options that no row has had yet
 	holds   func(condition int) bool
+	refused error // of a condition on the current row
 	file    *inputs.File
 	folders []folder
 	text    []byte
@@ -117,7 +118,13 @@ func (p *Plan) Walk(find func(name string) *Column) *Walk {
 	for name, met := range p.met {
 		w.awaited = append(w.awaited, awaited{find(name), met})
 	}
-	w.holds = func(i int) bool { return p.Conditions[i].Of(&of[i].Cell) }
+	w.holds = func(i int) bool {
+		holds, err := p.Conditions[i].Of(&of[i].Cell)
+		if err != nil && w.refused == nil {
+			w.refused = err
+		}
+		return holds
+	}
 	return w
 }
 
@@ -166,8 +173,11 @@ func (w *Walk) Take(number int64, to *Samples) (ok bool, err error) {
 	if w.Seen != nil {
 		w.Seen()
 	}
-	if w.plan.Expr != nil && !w.plan.Expr.Holds(w.holds) {
-		return false, nil
+	if w.plan.Expr != nil {
+		w.refused = nil
+		if holds := w.plan.Expr.Holds(w.holds); w.refused != nil || !holds {
+			return false, w.refused
+		}
 	}
 	if err := w.addKey(number, to); err != nil {
 		return false, err
