@@ -16,13 +16,15 @@ import (
 var destructive = []string{"purge", "prune", "remove", "overwrite", "replace", "generations"}
 
 const (
-	copying  = "a data set is a folder: copy it with any tool, from a bucket with `aws s3 sync`; while training, `shardtool cat DATASET --cache DIR` keeps what it reads"
+	copying  = "a data set is a folder: copy it with any tool, from or to a bucket with `aws s3 sync`; while training, `shardtool cat DATASET --cache DIR` keeps what it reads"
 	deleting = "`shardtool remove DATASET KEY` takes a sample out; to delete a whole data set, delete its folder"
 )
 
 const (
 	generations = "each change makes a generation, which has an address, DATASET@GENERATION: `shardtool inspect DATASET` says which is the newest"
 	joining     = "`shardtool pack A B OUT` joins data sets, with `--key-prefix source` those with equal keys; a mix, mix.yaml, reads several by weights"
+	counting    = "`shardtool inspect DATASET` counts samples"
+	globbing    = "`shardtool ls DATASET 'dog/*'` lists keys, which have no extension, by a glob; `shardtool select DATASET --where EXPR --name NAME` chooses by attributes"
 	pruning     = "`shardtool prune DATASET` deletes the files that no kept generation needs; `--dry-run` lists them first"
 	checking    = "`shardtool verify DATASET --deep` checks every byte"
 	describing  = "`shardtool inspect DATASET` describes a data set"
@@ -39,7 +41,13 @@ var meant = map[string]string{
 	"join":       joining,
 	"split":      "`shardtool pack DATASET TRAIN --share 0%..90%` packs 90 % of the samples, `shardtool pack DATASET VAL --share 90%..100%` the others",
 	"check":      "`shardtool verify DATASET --deep` checks every byte, `shardtool doctor DATASET` finds what training would stumble over",
-	"count":      "`shardtool inspect DATASET` counts samples",
+	"count":      counting,
+	"wc":         counting,
+	"nrows":      counting,
+	"checksum":   "`shardtool inspect DATASET` prints the digest of a data set, `shardtool verify DATASET --deep` compares every byte",
+	"sql":        "`shardtool export DATASET OUT --as hf` writes Parquet, which duckdb and polars read",
+	"peek":       "`shardtool head DATASET` shows the first samples",
+	"sort":       "samples keep the order of their sources: `shardtool order DATASET` prints the order of a run",
 	"cp":         copying,
 	"download":   copying,
 	"read":       "`shardtool cat DATASET` streams samples, `shardtool head DATASET` shows the first ones",
@@ -92,7 +100,7 @@ var meant = map[string]string{
 	"meta":       describing,
 	"size":       "`shardtool inspect DATASET` prints numbers and sizes",
 	"du":         "`shardtool inspect DATASET` prints numbers and sizes",
-	"len":        "`shardtool inspect DATASET` counts samples",
+	"len":        counting,
 	"cache":      staging,
 	"warm":       staging,
 	"warmup":     staging,
@@ -104,9 +112,9 @@ var meant = map[string]string{
 	"blend":      "a mix is a file, mix.yaml, that names data sets and their weights: `shardtool cat mix.yaml` reads it, `shardtool inspect mix.yaml` describes it",
 	"subset":     "`shardtool select DATASET --where EXPR --name NAME` makes a view, `shardtool pack DATASET OUT --where EXPR` a copy",
 	"query":      "`shardtool select DATASET --where EXPR --name NAME` makes a view",
-	"search":     "`shardtool ls DATASET 'dog/*'` lists keys by a glob, `shardtool select DATASET --where EXPR --name NAME` makes a view",
-	"find":       "`shardtool ls DATASET 'dog/*'` lists keys by a glob",
-	"grep":       "`shardtool ls DATASET 'dog/*'` lists keys by a glob",
+	"search":     globbing,
+	"find":       globbing,
+	"grep":       globbing,
 	"reshard":    "`shardtool pack DATASET OUT --shard-size 64MiB` cuts a data set into other shards",
 	"repack":     "`shardtool pack DATASET OUT` packs a data set again",
 	"rechunk":    "`shardtool pack DATASET OUT --shard-size 64MiB` cuts a data set into other shards",
@@ -141,7 +149,8 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint, name := meant[args[0]], args[0]
+	name := strings.ToLower(args[0])
+	hint := meant[name]
 	like := slices.DeleteFunc(cmd.SuggestionsFor(name), func(like string) bool { // a short name resembles many
 		return !strings.HasPrefix(like, name) && edits(name, like) > max(1, len(name)/2)
 	})
@@ -163,6 +172,9 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	}
 	if hint == "" {
 		hint = "the commands are " + commandsOf(cmd)
+	}
+	if !cmd.HasParent() {
+		name = args[0]
 	}
 	return usagef("no command %q%s", name, hinted(cmd, hint))
 }
@@ -427,7 +439,7 @@ func wanted(f *pflag.Flag, err error) string {
 	case "bool":
 		return "write true or false"
 	case "duration":
-		return "write a duration such as 30s or 5m"
+		return "write a duration such as 30s, 5m or 168h"
 	}
 	return err.Error()
 }

@@ -32,6 +32,10 @@ const (
 	quietly      = "--quiet prints warnings and errors alone, where a command has it"
 	separating   = "--separator ID puts this token behind each document, with --pack-tokens"
 	firstLines   = "`| head` shows the first lines"
+	chosenKeys   = "`shardtool select DATASET --where EXPR --name NAME` makes a view, and `shardtool ls 'DATASET#NAME'` lists its keys"
+	aShare       = "`shardtool pack DATASET OUT --share 0%..10%` takes a share of the samples; `shardtool ls DATASET | shuf -n 100` draws keys, which --keys FILE takes"
+	columnsApart = "--delimiter ';' says what separates columns"
+	taking       = "pack takes all samples of its sources: `sed -n 11,60p rows.jsonl | shardtool pack - OUT --stdin-format jsonl` takes some lines"
 	listed       = "`tar -cf - -T LIST | shardtool pack - OUT` packs the files that a list names, which must have those of a sample together"
 	contentOf    = "cat writes a tar, `shardtool cat DATASET | tar -xO` its fields; --json prints a line for each sample, with its key and place; `shardtool export --as hf` writes Parquet"
 	byNumber     = "`shardtool get DATASET KEY` prints one sample, `shardtool get DATASET --number 10` by its place; --limit 10 stops after ten"
@@ -44,6 +48,11 @@ var flagWords = map[string]string{
 	"pack input": sourcesFirst, "pack src": sourcesFirst, "pack source": sourcesFirst, "pack in": sourcesFirst, "pack data": sourcesFirst,
 	"pack path": sourcesFirst, "pack dir": sourcesFirst, "pack root": sourcesFirst,
 	"pack files from": listed, "pack from": listed, "pack from file": listed, "pack list": listed, "pack file list": listed, "pack t": listed, "pack T": listed,
+	"pack dtype": "--raw-dtype uint16 says what the ids of a .bin are, --token-dtype how they are stored", "pack sep": columnsApart,
+	"pack sample rate": changing, "pack key field": "--key id names the column of keys", "pack partition": classes, "pack max shard": shardSizes,
+	"pack take": taking, "pack offset": taking, "pack first": taking, "pack hashes": checksummed,
+	"view name": "`shardtool select DATASET --where EXPR --name NAME` makes a view", "verify source": "pack the source again: `shardtool inspect DATASET --against OTHER` compares",
+	"export flatten": "`shardtool unpack DATASET DIR` writes the fields as files", "unpack flatten": "files have the names of their samples, with folders",
 	"cat format": contentOf, "cat as": contentOf, "cat range": byNumber, "cat number": byNumber, "cat index": byNumber, "cat key": byNumber,
 	"pack zstd": compressed, "pack gzip": compressed, "pack encoding": compressed, "pack compressor": compressed,
 	"pack shards": shardSizes, "pack chunks": shardSizes, "pack files": including,
@@ -71,10 +80,10 @@ var flagWords = map[string]string{
 	"skip": continuing, "start": continuing, "offset": continuing, "from": continuing, "cat resume": continuing, "continue": continuing,
 	"inspect schema": inspectHas, "inspect fields": inspectHas,
 	"inspect columns": inspectHas, "inspect stats": inspectHas,
-	"select view": "--name gives the view its name", "select limit": firstKeys, "select n": firstKeys, "select count": firstKeys, "select sample": firstKeys, "select samples": firstKeys,
+	"select view": "--name gives the view its name", "select limit": firstKeys, "select n": firstKeys, "select count": firstKeys, "select sample": aShare, "select fraction": aShare, "select samples": firstKeys,
 	"ls l": "--long prints the sizes of fields", "ls fields": described, "ls columns": described, "ls size": "--long prints the sizes of fields", "ls keys": "ls prints the keys without a flag",
 	"ls recursive": "ls prints all keys without a flag", "ls prefix": "globs choose keys: `shardtool ls DATASET 'dog/*'`",
-	"ls filter": "globs choose keys: `shardtool ls DATASET 'dog/*'`", "ls where": "`shardtool order DATASET --where EXPR --keys` lists the keys for which an expression holds",
+	"ls filter": "globs choose keys: `shardtool ls DATASET 'dog/*'`", "ls where": chosenKeys,
 	"ls limit": firstLines, "ls max": firstLines, "ls first": firstLines,
 	"checksum": everyByte, "checksums": everyByte, "hash": everyByte, "crc": everyByte, "quick": everyByte, "fast": everyByte,
 	"shallow": everyByte, "strict": everyByte, "thorough": everyByte,
@@ -83,7 +92,7 @@ var flagWords = map[string]string{
 	"head lines": someSamples, "head limit": someSamples, "head count": someSamples,
 	"head num": someSamples, "head number": someSamples,
 	"remove key":    "keys are arguments, `shardtool remove DATASET KEY`, and --keys names a file with one in each line",
-	"remove where":  "`shardtool order DATASET --where EXPR --keys` lists keys for --keys; a view leaves samples out and removes none: `shardtool select DATASET --where EXPR --name NAME`",
+	"remove where":  chosenKeys + " for --keys -",
 	"remove filter": "a view leaves samples out and removes none: `shardtool select DATASET --where EXPR --name NAME`",
 	"device":        "the command line has no GPU: shardtool.Image(224, decode=\"cuda\") in Python decodes on one",
 	"gpu":           "the command line has no GPU: shardtool.Image(224, decode=\"cuda\") in Python decodes on one",

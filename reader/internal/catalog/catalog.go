@@ -210,8 +210,8 @@ func (c *Catalog) noDataset(ctx context.Context, cause error) error {
 	case inside != "":
 		hint = fmt.Sprintf("%s in it is one: give its address", inside)
 	case shards > 0:
-		hint = fmt.Sprintf("there are %d archives: if a pack was interrupted, go on with `shardtool pack --resume`; "+
-			"if they are foreign, see `shardtool index`", shards)
+		hint = fmt.Sprintf("it has %s: if a pack was interrupted, go on with `shardtool pack --resume`; "+
+			"for foreign ones see `shardtool index`", plain.Plural(shards, "archive"))
 	}
 	why := cause.Error()
 	if e, ok := errors.AsType[*objstore.Error](cause); ok { // the message names the store
