@@ -204,8 +204,12 @@ func runPack(cmd *cobra.Command, args []string, f *packFlags) error {
 	if !found.Datasets() { // a pack of data sets has no better order
 		hintPacked(cmd, store, !found.Named(), f.rows.nulls == "empty", f.quiet)
 	}
-	return printResult(cmd, &f.outputFlags, store, res, in.Tally(0, res.Written+res.Adopted, res.Skipped, res.LeftOut),
-		time.Since(begin))
+	took, counts := time.Since(begin), in.Tally(0, res.Written+res.Adopted, res.Skipped, res.LeftOut)
+	if len(f.in.Exclude) > 0 && counts.Left(tally.Filtered) == 0 && !f.opt.Resume {
+		fmt.Fprintf(stderr, "shardtool: --exclude %s left nothing out: globs are of files, as in 'cat/**' for a folder, and of the keys of data sets\n",
+			shown(strings.Join(f.in.Exclude, ",")))
+	}
+	return printResult(cmd, &f.outputFlags, store, res, counts, took)
 }
 
 // swapped adds to the error of a source that is not there what the last argument is, and to that of
