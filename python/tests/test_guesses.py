@@ -601,6 +601,11 @@ def test_functions_of_batches(small: Path) -> None:
         next(iter(Loader(small, 10, fields=["cls"], map_batch=lambda batch: None)))
     with pytest.raises(RuntimeError, match="map_batch raised StopIteration"):
         list(Loader(small, 10, fields=["cls"], epochs=1, map_batch=_no_more))
+    with pytest.raises(RuntimeError, match="the function of field 'cls' raised StopIteration"):
+        for batch in Loader(small, 10, fields={"cls": _no_more}, map_batch=dict):
+            assert batch["cls"]
+    with pytest.raises(RuntimeError, match="the function of field 'cls' raised StopIteration"):
+        list(shardtool.open(small, fields={"cls": _no_more}))
     with pytest.raises(AttributeError) as failed:
         next(iter(Loader(small, 10, fields={"txt": "str"}, map_batch=lambda sample: sample["txt"].split())))
     if hasattr(failed.value, "__notes__"):

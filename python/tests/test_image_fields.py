@@ -122,6 +122,9 @@ def test_layout_and_random_access(pictures: Path) -> None:
     assert all(np.array_equal(rows[at].transpose(2, 0, 1), planes[at]) for at in rows) and rows[0, 0].shape == (20, 30, 3)
     with shardtool.open(pictures, fields={"jpg": Image((20, 30)), "cls": "int"}, tuning=shardtool.Tuning(out="numpy")) as ds:
         assert np.array_equal(ds[5]["jpg"], planes[0, 5])
+    torch = pytest.importorskip("torch")
+    with shardtool.open(pictures, fields={"jpg": Image((20, 30))}, format="torch") as ds:
+        assert isinstance(ds[5]["jpg"], torch.Tensor) and np.array_equal(ds[5]["jpg"].numpy(), planes[0, 5])
 
 
 def encoded(image: Any, kind: str, **options: Any) -> bytes:

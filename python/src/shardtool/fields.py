@@ -201,9 +201,12 @@ class Field:
         if decode == "image":
             return _image(data, self.mode)
         if self.image is not None:
-            return self.image._one(data)
+            return arrays.as_type(self.image._one(data), out)
         if self.function is not None:
-            return self.function(bytes(data))
+            try:
+                return self.function(bytes(data))
+            except StopIteration as err:  # it would end the loop, as if there were no more batches
+                raise RuntimeError(f"the function of field {self.name!r} raised StopIteration") from err
         if decode == "int":
             return _int(data)
         if decode == "float":
