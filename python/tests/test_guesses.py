@@ -608,7 +608,7 @@ def test_functions_of_batches(small: Path) -> None:
         list(shardtool.open(small, fields={"cls": _no_more}))
     with pytest.raises(AttributeError) as failed:
         next(iter(Loader(small, 10, fields={"txt": "str"}, map_batch=lambda sample: sample["txt"].split())))
-    if hasattr(failed.value, "__notes__"):
+    if hasattr(failed.value, "add_note"):
         assert "a batch of 10 samples" in failed.value.__notes__[0]
     with pytest.raises(TypeError, match="has no argument 'map': give map_batch=FUNCTION, which is called with each batch, not with each"):
         Loader(small, 10, map=len)  # type: ignore[call-arg]
