@@ -237,8 +237,8 @@ func (in *Input) Tally(part int, samples, skipped int64, left writer.RowsLeft) *
 func (in *Input) Dropped() int64 { return in.found.dropped }
 
 // Unmet has an error for each column that Rows.Columns, Rows.Rename or Rows.Attrs names and no row
-// had so far. Where the columns are known before the rows are read, Open refuses those that there
-// are not.
+// had so far, and a warning for each attribute that most rows have as a number and some as text.
+// Where the columns are known before the rows are read, Open refuses those that there are not.
 func (in *Input) Unmet() []*hint.OptionError {
 	if in.found.unmet == nil {
 		return nil

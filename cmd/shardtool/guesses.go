@@ -297,16 +297,21 @@ func answer(cmd *cobra.Command, name string) string {
 // flagsOf lists the flags in the help of a command, empty if these are too many for a line or two.
 func flagsOf(cmd *cobra.Command) string {
 	const most = 40
-	var all []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "help" && inHelp(cmd, f) {
-			all = append(all, "--"+f.Name)
-		}
-	})
+	all := shownFlags(cmd, func(name string) bool { return name != "help" })
 	if len(all) == 0 || len(all) > most {
 		return ""
 	}
 	return "it has " + strings.Join(all, ", ")
+}
+
+// shownFlags are the flags in the help of a command whose names take chooses.
+func shownFlags(cmd *cobra.Command, take func(name string) bool) (all []string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if take(f.Name) && inHelp(cmd, f) {
+			all = append(all, "--"+f.Name)
+		}
+	})
+	return all
 }
 
 // meantFlag says which flag of a command a flag that it lacks may stand for; empty if none.
@@ -400,14 +405,12 @@ func longFlag(cmd *cobra.Command, word string) string {
 	return ""
 }
 
-// initial answers a letter after a dash: the flags that begin with it. It is empty if these are none or many.
+// initial answers a letter after a dash: the flags that begin with it. It is empty if these are none
+// or many.
 func initial(cmd *cobra.Command, letter string) string {
 	const most = 5
-	var all []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if strings.HasPrefix(f.Name, strings.ToLower(letter)) && inHelp(cmd, f) && !slices.Contains(destructive, f.Name) {
-			all = append(all, "--"+f.Name)
-		}
+	all := shownFlags(cmd, func(name string) bool {
+		return strings.HasPrefix(name, strings.ToLower(letter)) && !slices.Contains(destructive, name)
 	})
 	if len(all) == 0 || len(all) > most {
 		return ""

@@ -150,7 +150,6 @@ READING: Mapping[str, str] = {
     ),
     "with_keys": "leave it out: batch.sample_keys are the keys of a batch",
     "return_index": "leave it out: batch.numbers are the numbers of the samples of a batch",
-    "resampled": "leave epochs out for loops of one epoch each, or give epochs=0 for an order without end",
     "resume_from": "call load_state_dict(state), with what state_dict() returned",
     "state_dict": "call load_state_dict(state), with what state_dict() returned",
     "subsample": "give where=, or the name of a view: url#name",
@@ -224,10 +223,7 @@ READING: Mapping[str, str] = {
         "leave it out: there is one order; order=Order(shuffle_memory='2GiB') gives the memory to shuffle in",
     ),
     "tokenizer": "data sets have token ids: make them with shardtool.optimize, and give units=Pack(8192, ['input_ids'])",
-    **dict.fromkeys(
-        ("repeat", "infinite", "loop"),
-        _ENDLESS,
-    ),
+    **dict.fromkeys(("repeat", "infinite", "loop", "resampled"), _ENDLESS),
     **dict.fromkeys(
         ("distributed", "process_group", "num_nodes", "local_rank", "ddp"),
         "leave it out: torch.distributed, torchrun and Slurm say the rank; else give rank=... and world_size=...",

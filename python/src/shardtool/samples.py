@@ -204,7 +204,6 @@ class Samples(metaclass=guesses.Named):
         if getattr(which, "ndim", 0) > 0:  # an array or tensor
             which = which.tolist()
         if not isinstance(which, (list, tuple, range)):
-            _collate_as_dicts()
             return self._get([which])[0]
         if which and all(isinstance(w, bool) for w in which):
             if len(which) != len(self):
@@ -214,7 +213,6 @@ class Samples(metaclass=guesses.Named):
 
     def __getitems__(self, which: Sequence[int]) -> List[Sample]:
         """Returns many samples at once; torch's DataLoader calls it."""
-        _collate_as_dicts()
         return self._get(which)
 
     def __iter__(self) -> Iterator[Sample]:
@@ -225,6 +223,7 @@ class Samples(metaclass=guesses.Named):
 
     def _get(self, which: "Sequence[Union[int, str]]", holes: bool = False) -> List[Sample]:
         """Requests samples. With ``holes``, removed samples are left out."""
+        _collate_as_dicts()
         return [sample for sample in self._answers(which, holes) if sample is not None]
 
     def _answers(self, which: "Sequence[Union[int, str]]", holes: bool) -> "Iterator[Optional[Sample]]":

@@ -174,7 +174,8 @@ func (s *lineSource) ready(ctx context.Context) (bool, error) {
 // Passed returns the files that are not read, because Options.Where excludes their folders.
 func (s *lineSource) Passed() []string { return s.passed }
 
-// Unmet has an error for each column that the options name and no row had so far.
+// Unmet has an error for each column that the options name and no row had so far, and a warning for
+// each attribute whose values are numbers and text.
 func (s *lineSource) Unmet() []*hint.OptionError { return append(s.plan.Unmet(), s.mixed...) }
 
 // LeftOut counts the rows for which Options.Where does not hold: up to the cursor, and after the
